@@ -4,6 +4,9 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PATH="$ROOT/.venv/bin:$PATH"
 
+# Open MPI and pip do not start without a home directory.
+export HOME="${HOME:-/tmp}"
+
 # Open MPI: allow root (containers), allow more ranks than cores, and use a one-sided component that works without UCX devices.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
