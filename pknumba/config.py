@@ -1,0 +1,160 @@
+"""Frozen configurations, one family of kernels each, with the one ``check()`` that launcher and tuner share."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .errors import ConfigError
+from .tiles import DTYPES, ITEMSIZE, SHARED_LIMIT, Config
+
+__all__ = ["GemmConfig", "GemmAllReduceConfig", "best"]
+
+#: Bytes of shared memory beside the tiles: semaphores, and what aligning the first tile may cost.
+_RESERVED = 2048
+
+
+@dataclass(frozen=True)
+class GemmConfig(Config):
+    """How a GEMM is cut up.
+
+    Attributes:
+        tile_m, tile_n: rows and columns of an output tile. tile_k: depth of one ring stage.
+        stages: depth of the ring of A and B tiles. c_stages: depth of the ring of output panels.
+        consumers: warpgroups that multiply. ping_pong: each consumer has its own tile (two consumers), so that one stores
+            while the other multiplies; otherwise they share the rows of a tile.
+        group_m: tile rows walked together, for reuse in L2.
+        dtype: "bfloat16" or "float16". b_transposed: B is the transpose of a row-major (N, K) array. Both are set by the
+            call from its arrays.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 256
+    tile_k: int = 64
+    stages: int = 4
+    c_stages: int = 2
+    consumers: int = 2
+    ping_pong: bool = False
+    group_m: int = 12
+    dtype: str = "bfloat16"
+    b_transposed: bool = True
+
+    #: Fields that the launch passes as numbers, so that changing them compiles nothing.
+    runtime: ClassVar[tuple] = ()
+
+    @property
+    def parts(self):
+        """Consumers that share a tile."""
+        return 1 if self.ping_pong else self.consumers
+
+    @property
+    def part_m(self):
+        return self.tile_m // self.parts
+
+    @property
+    def panel_n(self):
+        """Columns of the output that leave at once: one swizzle span."""
+        return next(n for n in (64, 32, 16, self.tile_n) if self.tile_n % n == 0)
+
+    @property
+    def panels(self):
+        return self.tile_n // self.panel_n
+
+    @property
+    def c_swizzle(self):
+        return max(32, self.panel_n * ITEMSIZE[self.dtype])
+
+    @property
+    def b_shape(self):
+        return (self.tile_n, self.tile_k) if self.b_transposed else (self.tile_k, self.tile_n)
+
+    @property
+    def b_swizzle(self):
+        return 128 if self.b_transposed else self.c_swizzle
+
+    @property
+    def shared_bytes(self):
+        """Bytes of shared memory of a block."""
+        size = ITEMSIZE[self.dtype]
+        stage = (self.tile_m + self.tile_n) * self.tile_k * size
+        return self.stages * stage + self.c_stages * self.parts * self.part_m * self.panel_n * size + _RESERVED
+
+    def check(self):
+        """Raise ConfigError unless sm_90 can run it."""
+        name = type(self).__name__
+        rules = [
+            (self.dtype in DTYPES, f"dtype = {self.dtype!r}. Matrix multiplication takes {' or '.join(DTYPES)}."),
+            (self.consumers in (1, 2, 3), f"consumers = {self.consumers}. A block has 1, 2 or 3 consumer warpgroups."),
+            (not self.ping_pong or self.consumers == 2, f"ping_pong with {self.consumers} consumers. Turns are for two consumers."),
+            (self.tile_m > 0 and self.tile_m % (64 * self.parts) == 0, f"tile_m = {self.tile_m} for {self.parts} consumers. Each takes a "
+             "multiple of 64 rows."),
+            (self.tile_n % 16 == 0 and 16 <= self.tile_n <= 256, f"tile_n = {self.tile_n}. wgmma takes multiples of 16 columns up to 256."),
+            (self.tile_k > 0 and self.tile_k % 64 == 0, f"tile_k = {self.tile_k}. A stage is a multiple of 64 deep (one 128-byte swizzle span)."),
+            (self.stages >= 2 and self.c_stages >= 1, f"stages = {self.stages}, c_stages = {self.c_stages}. At least 2 and 1."),
+            (self.group_m >= 1, f"group_m = {self.group_m}. At least 1."),
+            (self.part_m * self.tile_n // 128 <= {1: 128, 2: 192, 3: 96}.get(self.consumers, 0), f"tile {self.tile_m} x {self.tile_n} takes "
+             f"{self.part_m * self.tile_n // 128} registers of sums in each thread of {self.consumers} consumers. Use a smaller tile."),
+        ]
+        for good, text in rules:
+            if not good:
+                raise ConfigError(f"{name}: {text}", config=self)
+        if self.shared_bytes > SHARED_LIMIT:
+            raise ConfigError(f"{name}: needs {self.shared_bytes} bytes of shared memory. sm_90 offers {SHARED_LIMIT}. "
+                              "Use fewer stages or a smaller tile.", config=self, needed=self.shared_bytes, offered=SHARED_LIMIT)
+
+
+@dataclass(frozen=True)
+class GemmAllReduceConfig(GemmConfig):
+    """A GEMM whose tiles communicator SMs sum over ranks.
+
+    Attributes:
+        comm_sms: SMs that communicate; the others compute. piece_m: rows that one communicator warp reduces at once.
+    """
+
+    comm_sms: int = 8
+    piece_m: int = 8
+
+    runtime: ClassVar[tuple] = ("comm_sms",)
+
+    @property
+    def pieces(self):
+        """Pieces of an output tile."""
+        return self.tile_m // self.piece_m
+
+    def check(self):
+        """Raise ConfigError unless sm_90 can run it."""
+        super().check()
+        if self.comm_sms < 1:
+            raise ConfigError(f"GemmAllReduceConfig: comm_sms = {self.comm_sms}. At least one SM must communicate.", config=self)
+        if self.piece_m < 1 or self.tile_m % self.piece_m:
+            raise ConfigError(f"GemmAllReduceConfig: piece_m = {self.piece_m} does not divide tile_m = {self.tile_m}.", config=self)
+
+
+#: Shapes of GEMM that `best` chooses among, with the share of the tensor cores' rate that each reaches on large problems.
+_GEMMS = (
+    (dict(tile_m=128, tile_n=192, stages=4, c_stages=3, ping_pong=True), 1.00),
+    (dict(tile_m=128, tile_n=256, stages=4, c_stages=2), 0.98),
+    (dict(tile_m=256, tile_n=128, stages=4, c_stages=2, group_m=6), 0.98),
+    (dict(tile_m=128, tile_n=128, stages=6, c_stages=2, ping_pong=True), 0.93),
+    (dict(tile_m=128, tile_n=64, stages=8, c_stages=1), 0.72),
+    (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24), 0.72),
+    (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, group_m=24), 0.5),
+)
+
+
+def best(m, n, k, num_sms, base=None, comm_sms=0):
+    """The configuration expected to be fastest for C[m, n] over depth k.
+
+    Time is modelled as waves of tiles over the SMs, each tile costing its depth plus a fixed prologue and epilogue, divided
+    by the rate that its shape reaches.
+
+    Args:
+        num_sms: SMs of the device. base: a configuration whose class and other fields are kept. comm_sms: SMs that do not compute.
+    """
+    base = base or GemmConfig()
+    sms = max(1, num_sms - comm_sms)
+
+    def time(choice):
+        fields, rate = choice
+        tiles = -(-m // fields["tile_m"]) * -(-n // fields["tile_n"])
+        depth = k + (128 if fields.get("ping_pong") else 320)
+        return -(-tiles // sms) * fields["tile_m"] * fields["tile_n"] * depth / rate
+    return base.replace(**min(_GEMMS, key=time)[0])

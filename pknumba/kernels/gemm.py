@@ -1,0 +1,82 @@
+"""GEMM: C = A @ B. A (M, K) row-major, B (K, N) row-major or the transpose of a row-major (N, K), C (M, N) row-major."""
+
+from ..config import GemmConfig
+from ..primitives import (accumulator, arrive, expect, fence_async, load_async, mma, mma_wait, ring, store, store_async,
+                          store_async_read_wait, tile_coord, turn_pass, turn_wait, wait)
+from ..templates import LCS, multiply
+from ..tiles import Semaphore, Tile, shared
+
+
+class Gemm(LCS):
+    """Tiles of C over SMs; each SM loads, multiplies and stores at once."""
+
+    config = GemmConfig
+    tensors = ("A", "B", "C")
+
+    @staticmethod
+    def shared(cfg):
+        return shared(
+            a=Tile((cfg.stages, cfg.parts, cfg.part_m, cfg.tile_k), cfg.dtype),
+            b=Tile((cfg.stages, *cfg.b_shape), cfg.dtype, cfg.b_swizzle),
+            c=Tile((cfg.c_stages, cfg.parts, cfg.part_m, cfg.panel_n), cfg.dtype, cfg.c_swizzle),
+            ab_full=Semaphore(cfg.stages, by="loader"), ab_empty=Semaphore(cfg.stages, by="consumer"),
+            c_full=Semaphore(cfg.c_stages, by="consumer"), c_empty=Semaphore(cfg.c_stages, by="storer"))
+
+    @staticmethod
+    def loader(cfg, g, s, task):                # one thread: global -> shared
+        row, col = tile_coord(task.id, g.grid, cfg.group_m)
+        for k in range(g.k_tiles):
+            stage, phase = ring(task.step + k, cfg.stages)
+            wait(s.ab_empty[stage], phase ^ 1)
+            expect(s.ab_full[stage], s.a[stage], s.b[stage])
+            load_async(s.a[stage], g.A, (row, k), s.ab_full[stage])
+            load_async(s.b[stage], g.B, (col, k) if cfg.b_transposed else (k, col), s.ab_full[stage])
+
+    @staticmethod
+    def consumer(cfg, g, s, task):              # a warpgroup: rows task.part of the tile
+        acc = accumulator(cfg.part_m, cfg.tile_n)
+        turn_wait(s, task.turn)
+        for k in range(g.k_tiles):
+            stage, phase = ring(task.step + k, cfg.stages)
+            wait(s.ab_full[stage], phase)
+            acc = mma(acc, s.a[stage, task.part], s.b[stage], k > 0, cfg.b_transposed)
+            acc = mma_wait(acc, 1)              # the one before is done: give its stage back
+            if k > 0:
+                arrive(s.ab_empty[ring(task.step + k - 1, cfg.stages)[0]])
+        turn_pass(s, task.turn)
+        acc = mma_wait(acc, 0)
+        arrive(s.ab_empty[ring(task.step + g.k_tiles - 1, cfg.stages)[0]])
+        for p in range(cfg.panels):
+            stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
+            wait(s.c_empty[stage], phase ^ 1)
+            store(s.c[stage, task.part], acc, p)
+            fence_async(s.c[stage, task.part])
+            arrive(s.c_full[stage])
+
+    @staticmethod
+    def storer(cfg, g, s, task):                # one thread: shared -> global
+        row, col = tile_coord(task.id, g.grid, cfg.group_m)
+        for p in range(cfg.panels):
+            stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
+            wait(s.c_full[stage], phase)
+            store_async(g.C, (row, col * cfg.panels + p), s.c[stage])
+            store_async_read_wait(0)            # the panel may be overwritten
+            arrive(s.c_empty[stage])
+
+
+def gemm(world, A, B, *, out=None, config=None, stream=None):
+    """C = A @ B on this rank's device, with float32 accumulation and one rounding.
+
+    Args:
+        world: World of this rank (any size: nothing is communicated).
+        A: (M, K) bfloat16 or float16, rows contiguous; NumPy on the interpreter, else CuPy, torch or any CUDA array.
+        B: (K, N) of the same dtype, row-major, or the transpose of a row-major (N, K) array.
+        out: (M, N) of the same dtype, rows contiguous; made with A's library if None.
+        config: GemmConfig; chosen by shape if None.
+        stream: CUDA stream (address or object of CuPy, torch, cuda.core); the arrays' library's current one if None.
+
+    Returns: C (M, N). M, N or K may be 0. Arrays whose rows do not start on 16 bytes are copied to padded memory first.
+
+    Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, before anything is launched.
+    """
+    return multiply(Gemm, world, A, B, out, config, stream)

@@ -1,0 +1,102 @@
+"""From an entry function to a cubin for sm_90a, with no GPU: numba -> LTO IR -> nvJitLink."""
+
+import contextlib
+import re
+import threading
+import time
+from types import SimpleNamespace
+
+import numba.cuda.compiler
+import numba.cuda.dispatcher
+from llvmlite import ir
+from numba import cuda
+from numba.cuda import cgutils, types
+
+from ..errors import CompileError
+from .ptx import BOXES
+from .types import I32
+
+ARCH = (9, 0, "a")
+_lock = threading.RLock()
+
+
+class _ByValue(ir.values.ArgumentAttributes):
+    """LLVM 7 (which NVVM speaks for sm_90) writes ``byval`` without a type."""
+
+    def _expand(self, name, typ):
+        return "byval" if name == "byval" else super()._expand(name, typ)
+
+
+def _pass_by_value(kernel):
+    """Mark byte-block parameters as by-value grid constants: tensor maps must stay in the parameter bank."""
+    module, numbers = kernel.module, []
+    for i, argument in enumerate(kernel.args):
+        pointee = getattr(argument.type, "pointee", None)
+        if isinstance(pointee, ir.ArrayType) and pointee.element == ir.IntType(8):
+            attributes = _ByValue()
+            attributes.add("byval")
+            attributes.align = 128
+            argument.attributes = attributes
+            numbers.append(i + 1)
+    if numbers:
+        constants = module.add_metadata([ir.Constant(I32, n) for n in numbers])
+        note = module.add_metadata((kernel, ir.MetaDataString(module, "grid_constant"), constants))
+        cgutils.get_or_insert_named_metadata(module, "nvvm.annotations").add(note)
+
+
+@contextlib.contextmanager
+def _compiling():
+    """Numba asks the current device for its capability, and marks kernels in one function: answer and extend for the while."""
+    modules = numba.cuda.dispatcher, numba.cuda.compiler
+    saved = [(m, n, getattr(m, n)) for m in modules for n in ("get_current_device", "kernel_fixup")]
+    original = numba.cuda.compiler.kernel_fixup
+
+    def fixup(kernel, debug):
+        original(kernel, debug)
+        _pass_by_value(kernel)
+
+    with _lock:
+        for m in modules:
+            m.get_current_device, m.kernel_fixup = (lambda: SimpleNamespace(compute_capability=ARCH)), fixup
+        try:
+            yield
+        finally:
+            for m, name, value in saved:
+                setattr(m, name, value)
+
+
+def compile_entry(entry, parameters, threads, name):
+    """Compile ``entry(parameters)`` for blocks of that many threads.
+
+    Nothing but LTO IR may be linked: any PTX or object file makes the assembler ignore setmaxnreg and serialize wgmma.
+
+    Returns: (cubin, record) with symbol, registers, stack, spill (bytes), notices, boxes, seconds.
+    Raises: CompileError when the assembler spills or reports a performance loss.
+    """
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+    entry.__name__ = entry.__qualname__ = name
+    BOXES.clear()
+    start = time.perf_counter()
+    with _compiling():
+        lto, _ = cuda.compile(entry, types.void(parameters), device=False, abi="numba", cc=ARCH, launch_bounds=(threads, 1), output="ltoir")
+    middle = time.perf_counter()
+    options = LinkerOptions(arch="sm_90a", link_time_optimization=True, optimization_level=3, ptxas_options="-v")
+    linker = Linker(ObjectCode.from_ltoir(lto), options=options)
+    cubin = bytes(linker.link("cubin").code)
+    record = _read_log(linker.get_error_log() + linker.get_info_log())
+    record.update(boxes={k: [list(b) for b in v] for k, v in BOXES.items()}, numba_s=round(middle - start, 2), link_s=round(time.perf_counter() - middle, 2))
+    if record["notices"] or record["spill"]:
+        raise CompileError(f"{name}: {record['spill']} bytes spilled; {'; '.join(record['notices']) or 'no notice'}. A kernel must keep "
+                           "its accumulators in registers and its wgmma asynchronous. Use a smaller tile or more consumers.", record=record)
+    return cubin, record
+
+
+def _read_log(log):
+    """What the assembler said of the one kernel."""
+    frame = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    symbol, registers = re.search(r"Compiling entry function '(\S+)'", log), re.search(r"Used (\d+) registers", log)
+    if not (frame and symbol and registers):
+        raise CompileError(f"assembler: unexpected report {log!r}.")
+    stack, stores, loads = map(int, frame.groups())
+    notices = re.findall(r".*(?:C7\d\d\d|Potential|warning|ignored|serializ).*", log)
+    return dict(symbol=symbol[1], registers=int(registers[1]), stack=stack, spill=stores + loads, notices=notices)

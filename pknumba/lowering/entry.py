@@ -1,0 +1,193 @@
+"""The kernel's entry: sets a block up, finds out which role each thread plays, and lets it play."""
+
+from collections import namedtuple
+from dataclasses import dataclass
+
+from numba import cuda
+from numba.cuda import extending, types
+
+from ..tiles import Semaphore
+from .compile import compile_entry
+from .ptx import CONTEXT, EPOCH, Ptx
+from .register import device, forget, register_primitives, view
+from .types import I32, I64, CountersType, ParameterType, SharedType, TensorType
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the template derived from a kernel and its configuration, and what ``build`` compiles.
+
+    Attributes:
+        name: of the kernel, in the cubin and in profilers.
+        kernel: the class whose static functions are the roles.
+        cfg: its configuration.
+        roles: {name: tiles.Role} in order; thread roles each get a warp of the last warpgroup.
+        drivers: {role name: factory(role function, steps function) -> f(cfg, g, s, part, place, places)}.
+        places: {name: (offset, declaration)} of the block's shared memory.
+        registers: (few, many) of helpers and consumers, or (0, 0).
+        tensors: {name: dtype}; counters: names; numbers: {name: how many int32}.
+    """
+
+    name: str
+    kernel: object
+    cfg: object
+    roles: dict
+    drivers: dict
+    places: dict
+    registers: tuple
+    tensors: dict
+    counters: tuple
+    numbers: dict
+
+    @property
+    def fields(self):
+        return (*self.tensors, *self.counters, *self.numbers, "epoch")
+
+    @property
+    def threads(self):
+        return 128 * self.roles["consumer"].workers + 128 if "consumer" in self.roles else 32 * self.roles["communicator"].workers
+
+
+def _globals_type(plan, role):
+    """The named tuple ``g`` as that role sees it."""
+    kinds = [TensorType(n, dtype, role) for n, dtype in plan.tensors.items()]
+    kinds += [CountersType(n, i, role) for i, n in enumerate(plan.counters)]
+    kinds += [types.int32 if n == 1 else types.UniTuple(types.int32, n) for n in plan.numbers.values()]
+    return types.NamedTuple([*kinds, types.int32], namedtuple("Globals", plan.fields))
+
+
+def _parameters_type(plan):
+    kinds = [ParameterType(TensorType.size)] * len(plan.tensors) + [ParameterType(CountersType.size)] * len(plan.counters)
+    kinds += [types.int32 if n == 1 else types.UniTuple(types.int32, n) for n in plan.numbers.values()]
+    return types.NamedTuple([*kinds, types.uint64], namedtuple("Parameters", (*plan.fields[:-1], "context")))
+
+
+def _bind(target):
+    """An intrinsic: the kernel's parameters and the epoch become ``g`` of a role."""
+    @extending.intrinsic
+    def bind(tyctx, parameters, epoch):
+        def codegen(context, b, sig, args):
+            value = context.get_constant_undef(target)
+            for i, source in enumerate(sig.args[0]):
+                item = b.extract_value(args[0], i)
+                if isinstance(source, ParameterType):
+                    item = b.ptrtoint(item, I64)
+                elif i == len(target) - 1:
+                    item = args[1]
+                value = b.insert_value(value, item, i)
+            return value
+        return target(parameters, types.int32), codegen
+    return bind
+
+
+def _begin(plan):
+    """An intrinsic that sets the block up: semaphores, the launch context, and the wait for the kernel before this one."""
+    counts = [(at + 8 * i, plan.roles[d.by].arrivals) for at, d in plan.places.values() if isinstance(d, Semaphore) for i in range(d.n)]
+
+    @extending.intrinsic
+    def begin(tyctx, parameters):
+        def codegen(context, b, sig, args):
+            p = Ptx(context, b, sig.args)
+            base = p.shared_base()
+            with p.when(b.icmp_unsigned("==", p("mov.u32 $0, %tid.x;", out=[I32], pure=True), p.const(0))):
+                for at, n in counts:
+                    p(f"mbarrier.init.shared::cta.b64 [$0+{at}], {n};", base)
+                p(f"st.shared.u64 [$0+{CONTEXT}], $1; fence.proxy.async.shared::cta;", base, b.extract_value(args[0], len(sig.args[0]) - 1))
+            p("bar.sync 0; griddepcontrol.wait; griddepcontrol.launch_dependents;")
+            return base
+        return types.int32(parameters), codegen
+    return begin
+
+
+def _epoch(plan):
+    """An intrinsic: the number of this call, one more than the last that ended on this rank."""
+    @extending.intrinsic
+    def epoch(tyctx, parameters):
+        def codegen(context, b, sig, args):
+            p = Ptx(context, b, sig.args)
+            address = b.extract_value(args[0], len(sig.args[0]) - 1)
+            return b.add(p(f"ld.global.u32 $0, [$1+{EPOCH}];", address, out=[I32]), p.const(1))
+        return types.int32(parameters), codegen
+    return epoch
+
+
+@extending.intrinsic
+def _warpgroup(tyctx):
+    return types.int32(), lambda context, b, sig, args: Ptx(context, b, ()).group()
+
+
+@extending.intrinsic
+def _warp(tyctx):
+    text = "{ .reg .u32 t; mov.u32 t, %tid.x; shr.u32 t, t, 5; shfl.sync.idx.b32 $0, t, 0, 31, -1; }"
+    return types.int32(), lambda context, b, sig, args: Ptx(context, b, ())(text, out=[I32])
+
+
+def _set_registers(verb, n):
+    @extending.intrinsic
+    def set_registers(tyctx):
+        def codegen(context, b, sig, args):
+            Ptx(context, b, ())(f"setmaxnreg.{verb}.sync.aligned.u32 {n};")
+            return context.get_dummy_value()
+        return types.void(), codegen
+    return set_registers
+
+
+@extending.intrinsic
+def _i32(tyctx, x):
+    return types.int32(x), lambda context, b, sig, args: Ptx(context, b, sig.args).plain(args[0], sig.args[0])
+
+
+_COMPUTE = """
+{pad}group = warpgroup()
+{pad}tid = i32(cuda.threadIdx.x)
+{pad}tid = i32(cuda.threadIdx.x)
+{pad}if group == {consumers}:
+{pad}    {few}
+{helpers}
+{pad}else:
+{pad}    {many}
+{pad}    consumer(cfg, bind_consumer(parameters, epoch), share_consumer(base), group, block, sms)"""
+_COMMUNICATE = """
+{pad}workers = i32((i32(cuda.gridDim.x) - sms) * {warps})
+{pad}worker = i32((block - sms) * {warps} + warp())
+{pad}communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), i32(0), worker, workers)"""
+
+
+def _source(plan):
+    """Text of the entry: numba cannot loop over functions of different types, so roles are written out."""
+    helpers = [r for r in plan.roles.values() if r.scope == "thread"]
+    comm = plan.roles.get("communicator")
+    lines = ["def entry(parameters):", "    base = begin(parameters)", "    epoch = get_epoch(parameters)" if plan.counters else "    epoch = i32(0)",
+             "    block = i32(cuda.blockIdx.x)"]
+    if "consumer" not in plan.roles:
+        return "\n".join(lines) + "\n    sms = i32(0)" + _COMMUNICATE.format(pad=" " * 4, warps=comm.workers)
+    consumers = plan.roles["consumer"].workers
+    lines.append("    sms = i32(i32(cuda.gridDim.x) - parameters.comm_sms)" if comm else "    sms = i32(cuda.gridDim.x)")
+    pad = " " * (8 if comm else 4)
+    calls = [f"{pad}    {'if' if i == 0 else 'elif'} tid == {consumers * 128 + 32 * i}: {r.name}(cfg, bind_{r.name}(parameters, epoch), "
+             f"share_{r.name}(base), i32(0), block, sms)" for i, r in enumerate(helpers)]
+    few, many = ("few()", "many()") if plan.registers[0] else ("pass", "pass")
+    compute = _COMPUTE.format(pad=pad, consumers=consumers, few=few, many=many, helpers="\n".join(calls))
+    if not comm:
+        return "\n".join(lines) + compute
+    return "\n".join(lines) + "\n    if block < sms:" + compute + "\n    else:" + _COMMUNICATE.format(pad=pad, warps=comm.workers)
+
+
+def build(plan):
+    """Compile a plan. Returns (cubin, record); the record holds what a launch needs and what the assembler said."""
+    register_primitives()
+    forget()
+    steps = device(plan.kernel.steps)
+    space = dict(cfg=plan.cfg, i32=_i32, begin=_begin(plan), get_epoch=_epoch(plan), warpgroup=_warpgroup, warp=_warp,
+                 few=_set_registers("dec", plan.registers[0]), many=_set_registers("inc", plan.registers[1]),
+                 cuda=cuda)
+    for name, role in plan.roles.items():
+        space[name] = device(plan.drivers[name](device(getattr(plan.kernel, name)), steps))
+        space[f"bind_{name}"] = _bind(_globals_type(plan, role))
+        space[f"share_{name}"] = view(SharedType(plan.places, role))
+    exec(_source(plan), space)
+    parameters = _parameters_type(plan)
+    cubin, record = compile_entry(space["entry"], parameters, plan.threads, plan.name)
+    record.update(threads=plan.threads, fields=list(plan.fields), tensors=dict(plan.tensors), counters=list(plan.counters),
+                  numbers=dict(plan.numbers), semaphores={n: [at, d.n] for n, (at, d) in plan.places.items() if isinstance(d, Semaphore)})
+    return cubin, record

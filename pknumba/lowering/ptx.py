@@ -1,0 +1,215 @@
+"""What a lowering writes with: inline PTX, plus llvmlite's builder as ``p.b``."""
+
+import contextlib
+
+from llvmlite import ir
+from numba.cuda import cgutils, types
+
+from ..tiles import HEADER
+from .declare import need
+from .types import F32, I32, I64
+
+#: Shared-memory offset (from the block's base) of the address of the launch context: the semaphores end before it.
+CONTEXT = HEADER - 64
+#: Byte offsets in a tensor's parameter; its tensor maps follow from MAPS on, 128 bytes each.
+POINTER, PEERS, PITCH, ROWS, COLS, WORLD, RANK, MULTICAST, MAPS = 0, 8, 16, 24, 28, 32, 36, 40, 128
+#: Byte offsets in the parameter of counters: own counters, the table of every rank's, world size, rank.
+OWN, TABLE, COUNTERS_WORLD, COUNTERS_RANK = 0, 8, 16, 20
+#: Byte offsets in the launch context (device memory).
+ERROR, ABORT, LIMIT, CONTEXT_RANK, CONTEXT_SIZE, EPOCH = 0, 8, 16, 24, 28, 32
+#: Words of the error record (pinned host memory), and its first word once it is complete.
+MAGIC = 1611526157
+RECORD = ("magic", "rank", "block", "role", "kind", "which", "expected", "seen")
+#: What ``kind`` may be: a semaphore (which = its byte offset), or counters (which = number; the array is kind >> 8).
+SEMAPHORE, COUNTER = 1, 2
+ROLE_NUMBERS = ("", "loader", "consumer", "storer", "communicator")
+
+#: Tensor -> boxes (rows, columns, swizzle) that the copy engine moves, in the order of its tensor maps: the host encodes
+#: the maps from this. Filled while a kernel is lowered.
+BOXES = {}
+SLOTS = 2
+
+_LETTER = {I32: "r", I64: "l", F32: "f"}
+
+
+class Ptx:
+    """Writer of one primitive's device code.
+
+    Attributes:
+        b: llvmlite's IRBuilder.
+        types: numba types of the primitive's arguments.
+    """
+
+    i32, i64, f32 = I32, I64, F32
+
+    def __init__(self, context, builder, argtypes):
+        self.context, self.b, self.types = context, builder, argtypes
+
+    # ---- values
+    def const(self, n, ty=I32):
+        return ir.Constant(ty, n)
+
+    def scale(self, value, n):
+        """value * n."""
+        return self.b.mul(value, self.const(n))
+
+    def wide(self, value):
+        """A non-negative 32-bit value as 64 bits."""
+        return self.b.zext(value, I64)
+
+    def undefined(self, ty):
+        return ir.Constant(self.context.get_value_type(ty), ir.Undefined)
+
+    def plain(self, value, ty):
+        """Integers as i32 (literals as constants), booleans as 0 or 1, tuples as lists."""
+        if isinstance(ty, types.IntegerLiteral):
+            return self.const(ty.literal_value)
+        if isinstance(ty, types.BooleanLiteral):
+            return self.const(int(ty.literal_value))
+        if isinstance(ty, types.BaseTuple):
+            return [self.plain(self.b.extract_value(value, i), t) for i, t in enumerate(ty)]
+        if isinstance(ty, types.Boolean):
+            return self.b.zext(value, I32)
+        if isinstance(ty, types.Integer) and ty.bitwidth > 32:
+            return self.b.trunc(value, I32)
+        return value
+
+    # ---- instructions
+    def __call__(self, text, *args, out=(), tied=(), pure=False):
+        """Inline PTX. ``$0..`` are the results, then the values tied to them, then args.
+
+        Args:
+            out: LLVM types of the results (default: those of ``tied``).
+            tied: values that the text reads and overwrites as results.
+            pure: no side effect and no memory access that may change: may be moved and merged.
+        """
+        out = list(out) or [v.type for v in tied]
+        constraints = ["=" + _LETTER[t] for t in out] + [str(i) for i in range(len(tied))] + [_LETTER[a.type] for a in args]
+        constraints += [] if pure else ["~{memory}"]
+        result = ir.VoidType() if not out else out[0] if len(out) == 1 else ir.LiteralStructType(out)
+        values = [*tied, *args]
+        function = ir.FunctionType(result, [v.type for v in values])
+        return self.b.call(ir.InlineAsm(function, text, ",".join(constraints), side_effect=not pure), values)
+
+    def update(self, array, text, *args):
+        """PTX that reads and writes every element of a register array (the first operands). Returns the new array."""
+        n = array.type.count
+        out = self(text, *args, tied=[self.b.extract_value(array, i) for i in range(n)])
+        return self.pack([self.b.extract_value(out, i) for i in range(n)])
+
+    def pack(self, values):
+        """A register array of these values."""
+        result = ir.Constant(ir.ArrayType(values[0].type, len(values)), ir.Undefined)
+        for i, v in enumerate(values):
+            result = self.b.insert_value(result, v, i)
+        return result
+
+    def field(self, ty, address, offset):
+        """A field of a parameter or table, which never changes while the kernel runs."""
+        return self(f"ld.global.{'b64' if ty is I64 else 'b32'} $0, [$1+{offset}];", address, out=[ty], pure=True)
+
+    def parameter(self, ty, address, offset):
+        """A field of a by-value parameter: its generic address lies in the parameter bank."""
+        return self(f"ld.{'b64' if ty is I64 else 'b32'} $0, [$1+{offset}];", address, out=[ty], pure=True)
+
+    def tensor_map(self, address, tensor, box, swizzle):
+        """Address of the tensor's map for boxes of that shape."""
+        boxes = BOXES.setdefault(tensor.ident, [])
+        key = (*box, swizzle)
+        if key not in boxes:
+            boxes.append(key)
+        need(len(boxes) <= SLOTS, f"tensor {tensor.ident}: moves boxes {boxes}. A tensor has room for {SLOTS} tensor maps. Use tiles "
+             "of equal shape.")
+        return self.b.add(address, self.const(MAPS + 128 * boxes.index(key), I64))
+
+    # ---- control
+    def switch(self, value, n):
+        """``for i in p.switch(value, n)``: emit the code of value == i. A constant value emits only its own."""
+        if isinstance(value, ir.Constant):
+            yield value.constant
+            return
+        blocks, end = [self.b.append_basic_block() for _ in range(n)], self.b.append_basic_block()
+        table = self.b.switch(value, blocks[-1])
+        for i, block in enumerate(blocks):
+            if i < n - 1:
+                table.add_case(self.const(i), block)
+            self.b.position_at_end(block)
+            yield i
+            self.b.branch(end)
+        self.b.position_at_end(end)
+
+    @contextlib.contextmanager
+    def loop(self, n):
+        """``with p.loop(n) as i``: i counts from 0 to n - 1 at run time."""
+        with cgutils.for_range(self.b, n) as loop:
+            yield loop.index
+
+    def when(self, condition, likely=None):
+        """``with p.when(i1 value)``."""
+        return self.b.if_then(condition, likely=likely)
+
+    def variable(self, ty, init):
+        """A stack slot that the optimizer turns into registers."""
+        slot = cgutils.alloca_once(self.b, ty)
+        self.b.store(ir.Constant(ty, init), slot)
+        return slot
+
+    # ---- threads
+    def group(self):
+        """Number of this warpgroup. Through a shuffle: a branch on a bare thread number makes the assembler take every
+        later loop counter of the role for divergent (wgmma descriptors then go through 16 R2UR a step)."""
+        return self("{ .reg .u32 t; mov.u32 t, %tid.x; shr.u32 t, t, 7; shfl.sync.idx.b32 $0, t, 0, 31, -1; }", out=[I32])
+
+    def thread(self):
+        """Number of this thread in its warpgroup."""
+        return self.b.and_(self("mov.u32 $0, %tid.x;", out=[I32], pure=True), self.const(127))
+
+    def lane(self):
+        return self("mov.u32 $0, %laneid;", out=[I32], pure=True)
+
+    def leader(self, scope):
+        """``with p.leader(scope)``: one thread of the worker."""
+        if scope == "thread":
+            return contextlib.nullcontext()
+        rank = self.b.and_(self.thread(), self.const({"warpgroup": 127, "warp": 31}[scope]))
+        return self.b.if_then(self.b.icmp_unsigned("==", rank, self.const(0)))
+
+    def sync_worker(self, role):
+        """All threads of the worker meet. Barrier numbers are literal: a register operand would reserve all sixteen."""
+        if role.scope == "warp":
+            self("bar.warp.sync 0xffffffff;")
+        elif role.scope == "warpgroup":
+            for i in self.switch(self.group(), role.workers):
+                self(f"bar.sync {1 + i}, 128;")
+
+    # ---- shared memory
+    def shared_base(self):
+        """Shared address of the block's first tile byte, on the 1024 bytes that a 128-byte swizzle repeats after."""
+        module = self.b.module
+        memory = module.globals.get("pknumba_shared")
+        if memory is None:
+            memory = cgutils.add_global_variable(module, ir.ArrayType(ir.IntType(8), 0), "pknumba_shared", addrspace=3)
+            memory.linkage, memory.align = "external", 1024
+        generic = self.b.ptrtoint(self.b.addrspacecast(memory, ir.IntType(8).as_pointer(), "generic"), I64)
+        address = self("{ .reg .u64 t; cvta.to.shared.u64 t, $1; cvt.u32.u64 $0, t; }", generic, out=[I32], pure=True)
+        return self.b.and_(self.b.add(address, self.const(1023)), self.const(-1024))
+
+    # ---- bounded waits
+    def give_up(self, role, kind, which, expected, seen, base=None):
+        """A wait has expired: write the record if nobody did, raise the abort word, and leave.
+
+        Roles of one thread or warp exit. Warpgroups go on with whatever is in their tiles: their named barriers and wgmma
+        must stay complete, and every later wait of this block returns at once.
+        """
+        base = self.shared_base() if base is None else base
+        number = ROLE_NUMBERS.index(role.name)
+        self("{ .reg .u64 c, e, a; .reg .u32 s, k; .reg .pred p, q; "
+             f"ld.shared.u64 c, [$0+{CONTEXT}]; ld.global.u64 e, [c+{ERROR}]; ld.global.u64 a, [c+{ABORT}]; "
+             "atom.relaxed.gpu.global.add.u32 s, [a], 1; setp.ne.u32 q, s, 0; @q bra GONE; "
+             f"ld.global.u32 k, [c+{CONTEXT_RANK}]; st.relaxed.sys.global.u32 [e+4], k; mov.u32 k, %ctaid.x; "
+             f"st.relaxed.sys.global.u32 [e+8], k; mov.u32 k, {number}; st.relaxed.sys.global.u32 [e+12], k; "
+             f"mov.u32 k, {kind}; st.relaxed.sys.global.u32 [e+16], k; st.relaxed.sys.global.u32 [e+20], $1; "
+             "st.relaxed.sys.global.u32 [e+24], $2; st.relaxed.sys.global.u32 [e+28], $3; fence.acq_rel.sys; "
+             f"mov.u32 k, {MAGIC}; st.relaxed.sys.global.u32 [e], k; GONE: }}", base, which, expected, seen)
+        if role.scope != "warpgroup":
+            self("exit;")

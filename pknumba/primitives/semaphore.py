@@ -1,0 +1,96 @@
+"""Semaphores (mbarriers): hand a tile from one role to another inside one block.
+
+A semaphore starts in phase 0 and flips when every declared arrival is in and no announced byte is outstanding, so
+``wait(sem, p)`` returns once the phase of parity ``p`` is complete. ``arrive`` releases and ``wait`` acquires at block
+scope: what a role wrote before its arrive is visible after the wait. A tile written by ordinary stores and read by the
+bulk copy engine or wgmma also needs ``fence_async`` before the arrive.
+"""
+
+from ..lowering import need, primitive
+
+ANY = ("thread", "warp", "warpgroup")
+
+
+def _arrives(sem):
+    need(not sem.ring, f"{sem.role.name}: semaphore {sem.ident} is a ring of semaphores. Index it with a stage.")
+    need(sem.role.name == sem.by, f"{sem.role.name}: arrives on semaphore {sem.ident}, declared by={sem.by!r}. Only that role may "
+         "arrive. Declare another semaphore.")
+
+
+@primitive(scope=ANY)
+def wait(sem, phase):
+    """Block until the phase of that parity is complete (acquire, block scope).
+
+    Args:
+        sem: one semaphore, ``s.name[stage]``.
+        phase: parity, 0 or 1. ``phase ^ 1`` of the current lap waits for the previous one; the first lap passes at once.
+
+    On the device a wait longer than the world's limit records who waited for what and leaves; the host raises HangError.
+
+    PTX: mbarrier.try_wait.parity.acquire.cta.
+    """
+    sem.wait(phase)
+
+
+@wait.lowering
+def _(sem, phase):
+    need(not sem.ring, f"{sem.role.name}: semaphore {sem.ident} is a ring of semaphores. Index it with a stage.")
+    once = ("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [$1], $2; selp.u32 $0, 1, 0, p; }")
+    slow = """{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s; mov.u64 t, %globaltimer;
+        ld.shared.u64 c, [$1+960]; ld.global.u64 l, [c+16]; ld.global.u64 a, [c+8]; mov.u32 $0, 1;
+        AGAIN: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [$2], $3; @p bra DONE;
+        ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; @p bra GONE;
+        mov.u64 u, %globaltimer; sub.u64 u, u, t; setp.lt.u64 q, u, l; @q bra AGAIN;
+        GONE: mov.u32 $0, 0; DONE: }"""
+
+    def emit(p, sem_at, phase):
+        ready = p(once, sem_at, phase, out=[p.i32])
+        with p.when(p.b.icmp_unsigned("==", ready, p.const(0)), likely=False):
+            base = p.shared_base()
+            done = p(slow, base, sem_at, phase, out=[p.i32])
+            with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
+                p.give_up(sem.role, 1, p.b.sub(sem_at, base), phase, p.const(0), base)
+    return emit
+
+
+@primitive(scope=ANY)
+def arrive(sem):
+    """One arrival of this worker (release, block scope). Only the role named in the declaration may arrive.
+
+    Args:
+        sem: one semaphore, ``s.name[stage]``.
+
+    PTX: mbarrier.arrive.release.cta, by one thread of the worker.
+    """
+    sem.arrive()
+
+
+@arrive.lowering
+def _(sem):
+    _arrives(sem)
+
+    def emit(p, sem_at):
+        with p.leader(sem.role.scope):
+            p("mbarrier.arrive.release.cta.shared::cta.b64 _, [$0];", sem_at)
+    return emit
+
+
+@primitive(scope="thread")
+def expect(sem, *tiles):
+    """Arrive (release, block scope), and announce that the bytes of ``tiles`` will be loaded: the phase completes with them.
+
+    Args:
+        sem: one semaphore, ``s.name[stage]``, on which this role arrives.
+        tiles: the shared tiles that ``load_async`` will fill and complete on ``sem``.
+
+    PTX: mbarrier.arrive.expect_tx.release.cta.
+    """
+    sem.expect(sum(tile.nbytes for tile in tiles))
+
+
+@expect.lowering
+def _(sem, *tiles):
+    _arrives(sem)
+    nbytes = sum(tile.nbytes for tile in tiles)
+    need(nbytes < 1 << 20, f"{sem.role.name}: expects {nbytes} bytes in one phase. An mbarrier counts up to 1048575. Use smaller stages.")
+    return lambda p, sem_at, *_: p(f"mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [$0], {nbytes};", sem_at)

@@ -1,0 +1,194 @@
+"""Signals between ranks: counters that only grow.
+
+``signal`` releases and ``wait_until`` acquires at system scope, so what a rank wrote before its signal is visible to the
+peer after its wait; data written by the copy engine must have been waited for with ``store_async_wait``. Waits test
+``>=`` against a number of arrivals since the counters were made (an epoch), so nothing is ever reset.
+"""
+
+from ..interpreter import current
+from ..lowering import need, primitive
+
+_POLL = """{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s, d; mov.u64 t, %globaltimer;
+    ld.shared.u64 c, [$2+960]; ld.global.u64 l, [c+16]; ld.global.u64 a, [c+8]; mov.u32 $0, 1;
+    AGAIN: ld.acquire.sys.global.u32 $1, [$3]; sub.u32 d, $1, $4; setp.ge.s32 p, d, 0; @p bra DONE;
+    ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; @p bra GONE;
+    mov.u64 u, %globaltimer; sub.u64 u, u, t; setp.lt.u64 q, u, l; @q bra AGAIN;
+    GONE: mov.u32 $0, 0; DONE: }"""
+
+
+def _address(p, table, number):
+    return p.b.add(table, p.wide(p.b.shl(number, p.const(2))))
+
+
+def _peer(p, counters_at, peer):
+    """Address of a rank's counters."""
+    table = p.parameter(p.i64, counters_at, 8)
+    return p.field(p.i64, p.b.add(table, p.wide(p.b.shl(peer, p.const(3)))), 0)
+
+
+@primitive(scope="thread")
+def signal(counters, number, peer):
+    """Add one to a counter of rank ``peer`` (release, system scope).
+
+    Args:
+        counters: ``g.name``; number: index of the counter; peer: rank, possibly this one.
+
+    PTX: red.release.sys.global.add.u32.
+    """
+    counters.add(peer, number, 1)
+
+
+@signal.lowering
+def _(counters, number, peer):
+    def emit(p, counters_at, number, peer):
+        p("red.release.sys.global.add.u32 [$0], 1;", _address(p, _peer(p, counters_at, peer), number))
+    return emit
+
+
+@primitive(scope=("thread", "warp"))
+def signal_all(counters, number):
+    """Everything this worker wrote, then one more on that counter of every rank (release, system scope).
+
+    Args:
+        counters: ``g.name``; number: index of the counter.
+
+    PTX: fence.proxy.async, fence.acq_rel.sys, bar.warp.sync, then one red.release.sys.global.add.u32 for each rank.
+    """
+    for peer in range(counters.world_size):
+        counters.add(peer, number, 1)
+
+
+@signal_all.lowering
+def _(counters, number):
+    def emit(p, counters_at, number):
+        p("fence.proxy.async; fence.acq_rel.sys;")
+        if counters.role.scope == "warp":
+            p("bar.warp.sync 0xffffffff;")
+        size = p.parameter(p.i32, counters_at, 16)
+        with p.leader(counters.role.scope), p.loop(size) as peer:
+            p("red.release.sys.global.add.u32 [$0], 1;", _address(p, _peer(p, counters_at, peer), number))
+    return emit
+
+
+@primitive(scope=("thread", "warp"))
+def wait_until(counters, number, value):
+    """Block until this rank's counter is at least ``value`` (acquire, system scope), then let the copy engine see the data.
+
+    Args:
+        counters: ``g.name``; number: index of the counter; value: uint32 compared around its wrap, so that counters may
+            grow for ever.
+
+    On the device a wait longer than the world's limit records who waited for what and leaves; the host raises HangError.
+
+    PTX: ld.acquire.sys.global.u32 in a loop bounded by %globaltimer, fence.proxy.async.
+    """
+    counters.wait(number, value)
+
+
+@wait_until.lowering
+def _(counters, number, value):
+    role = counters.role
+
+    def emit(p, counters_at, number, value):
+        base = p.shared_base()
+        at = _address(p, p.parameter(p.i64, counters_at, 0), number)
+        out = p(_POLL, base, at, value, out=[p.i32, p.i32])
+        done, seen = p.b.extract_value(out, 0), p.b.extract_value(out, 1)
+        if role.scope == "warp":                                # lanes agree: one that gave up takes the others along
+            done = p("{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.all.pred p, p, 0xffffffff; selp.u32 $0, 1, 0, p; }", done, out=[p.i32])
+        with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
+            p.give_up(role, 2 + (counters.number << 8), number, value, seen, base)
+        p("fence.proxy.async;")
+    return emit
+
+
+@primitive(scope=("thread", "warp"))
+def barrier(counters, epoch):
+    """Every worker that calls it on any rank has come: a barrier of all ranks, for their ``epoch``-th meeting.
+
+    Counters ``number`` = rank of the one that came; needs ``world_size`` counters that nothing else uses.
+
+    Args:
+        counters: ``g.name``; epoch: how many times the ranks have met, this time included.
+
+    PTX: as ``signal_all`` and ``wait_until``.
+    """
+    signal_all.__wrapped__(counters, counters.rank)
+    for peer in range(counters.world_size):
+        counters.wait(peer, epoch)
+
+
+@barrier.lowering
+def _(counters, epoch):
+    from ..lowering import PRIMITIVES
+    announce, await_ = PRIMITIVES["signal_all"].lower(counters, None), PRIMITIVES["wait_until"].lower(counters, None, None)
+
+    def emit(p, counters_at, epoch):
+        announce(p, counters_at, p.parameter(p.i32, counters_at, 20))
+        with p.loop(p.parameter(p.i32, counters_at, 16)) as peer:
+            await_(p, counters_at, peer, epoch)
+    return emit
+
+
+@primitive(scope=("thread", "warp"))
+def keep_epoch(counters, epoch):
+    """The call of that epoch is over on this rank: the next launch counts on from it, in a replayed CUDA graph too.
+
+    Args:
+        counters: any ``g.name`` (gives the worker's scope); epoch: ``g.epoch``.
+
+    PTX: st.global.u32 to the launch context. The interpreter's host counts by itself.
+    """
+
+
+@keep_epoch.lowering
+def _(counters, epoch):
+    def emit(p, counters_at, epoch):
+        with p.leader(counters.role.scope):
+            p("{ .reg .u64 c; ld.shared.u64 c, [$0+960]; st.global.u32 [c+32], $1; }", p.shared_base(), epoch)
+    return emit
+
+
+@primitive(scope="warpgroup", hint=True)
+def turn_wait(s, turn):
+    """Ping-pong order: wait until the workers of the earlier turns have called ``turn_pass``. Does nothing in a role that works together.
+
+    Args:
+        s: the block's shared memory; turn: ``task.turn``.
+
+    PTX: bar.sync of both warpgroups, literal barrier numbers.
+    """
+    role = current().role
+    if not role.together:
+        current().turn_wait(turn)
+
+
+@turn_wait.lowering
+def _(s, turn):
+    return _turn(s.role, "sync", 0)
+
+
+@primitive(scope="warpgroup", hint=True)
+def turn_pass(s, turn):
+    """Ping-pong order: let the worker of the next turn go on. Pairs with ``turn_wait`` of the same turn.
+
+    PTX: bar.arrive of both warpgroups, literal barrier numbers.
+    """
+    role = current().role
+    if not role.together:
+        current().turn_pass(turn)
+
+
+@turn_pass.lowering
+def _(s, turn):
+    return _turn(s.role, "arrive", 1)
+
+
+def _turn(role, verb, shift):
+    need(role.together or role.workers == 2, f"{role.name}: {role.workers} workers in turns. Turns are for two workers.")
+
+    def emit(p, s_at, turn):
+        if not role.together:
+            for i in p.switch(p.group(), 2):
+                p(f"bar.{verb} {8 + (i + shift) % 2}, 256;")
+    return emit

@@ -1,0 +1,182 @@
+"""Bulk copies between global and shared memory, by the copy engine (TMA). Coordinates count tiles of the moved shape.
+
+A moved tile is ``prod(leading) * rows`` rows of ``cols`` columns. What lies beyond the array's edge is read as zero and
+never written, so a coordinate may point to a partial tile or past the end. Loads complete on a semaphore; stores are
+counted by the thread that issued them: ``store_async_read_wait`` says that the shared tile may be reused,
+``store_async_wait`` that the data are in global memory, which is what a signal needs.
+"""
+
+from math import prod
+
+from ..interpreter import current, transfer
+from ..interpreter import fence_async as _fence
+from ..lowering import need, primitive
+
+
+def _boxes(tensor, tile):
+    """Cut a tile into boxes that one instruction moves: [(byte offset, row, column)], and the box (rows, columns)."""
+    lead, span = prod(tile.shape[:-2]), tile.rows * tile.panel * tile.itemsize
+    need(len(tile.shape) >= 2, f"{tile.role.name}: {tile} is no tile.")
+    need(tensor.dtype == tile.dtype, f"{tile.role.name}: moves {tensor.ident} ({tensor.dtype}) and {tile} ({tile.dtype}). "
+         "A bulk copy does not convert. Declare the tile with the tensor's dtype.")
+    rows = tile.rows * lead if tile.panels == 1 and tile.rows * lead <= 256 else tile.rows
+    need(rows <= 256, f"{tile.role.name}: moves {tile} at once. A box has up to 256 rows. Use a smaller tile.")
+    outer = range(0, lead * tile.rows, rows)
+    return [(r * tile.cols * tile.itemsize + i * span, r, i * tile.panel) for r in outer for i in range(tile.panels)], (rows, tile.panel)
+
+
+def _store(text, tensor, tile):
+    boxes, box = _boxes(tensor, tile)
+
+    def emit(p, tensor_at, coord, tile_at, peer_map=None):
+        row, col = p.scale(coord[0], prod(tile.shape[:-1])), p.scale(coord[1], tile.cols)
+        map_at = p.tensor_map(tensor_at, tensor, box, tile.swizzle)
+        for offset, r, c in boxes:
+            p(text, map_at, p.b.add(tile_at, p.const(offset)), p.b.add(col, p.const(c)), p.b.add(row, p.const(r)))
+        p("cp.async.bulk.commit_group;")
+    return emit
+
+
+@primitive(scope="thread")
+def load_async(tile, tensor, coord, sem):
+    """Start tile = tensor[coord]; its bytes complete on ``sem`` (announced by ``expect``).
+
+    Args:
+        tile: shared tile (..., rows, columns) of the tensor's dtype.
+        tensor: global memory ``g.name`` (M, N).
+        coord: (row, column) counted in tiles of this shape.
+        sem: the semaphore whose ``wait`` makes the tile readable.
+
+    PTX: cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.
+    """
+    transfer("load_async", tensor.window(coord, tile.shape), tile, completes=sem)
+
+
+@load_async.lowering
+def _(tile, tensor, coord, sem):
+    boxes, box = _boxes(tensor, tile)
+    text = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];"
+
+    def emit(p, tile_at, tensor_at, coord, sem_at):
+        row, col = p.scale(coord[0], prod(tile.shape[:-1])), p.scale(coord[1], tile.cols)
+        map_at = p.tensor_map(tensor_at, tensor, box, tile.swizzle)
+        for offset, r, c in boxes:
+            p(text, p.b.add(tile_at, p.const(offset)), map_at, p.b.add(col, p.const(c)), p.b.add(row, p.const(r)), sem_at)
+    return emit
+
+
+@primitive(scope="thread")
+def store_async(tensor, coord, tile):
+    """Start tensor[coord] = tile, as a bulk group of this thread.
+
+    Args:
+        tensor: global memory ``g.name`` (M, N) of this rank.
+        coord: (row, column) counted in tiles of this shape.
+        tile: shared tile (..., rows, columns) of the tensor's dtype, visible to the copy engine (``fence_async`` by its
+            writers before they arrived).
+
+    PTX: cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group, cp.async.bulk.commit_group.
+    """
+    transfer("store_async", tile, tensor.window(coord, tile.shape))
+
+
+@store_async.lowering
+def _(tensor, coord, tile):
+    return _store("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$2, $3}], [$1];", tensor, tile)
+
+
+@primitive(scope="thread")
+def store_add_async(tensor, coord, tile):
+    """Start tensor[coord] += tile, element by element and atomically, rounded to the tensor's dtype at each addition.
+
+    Args:
+        tensor, coord, tile: as in ``store_async``.
+
+    PTX: cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group.
+    """
+    transfer("store_add_async", tile, tensor.window(coord, tile.shape), combine="add")
+
+
+@store_add_async.lowering
+def _(tensor, coord, tile):
+    return _store("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [$0, {$2, $3}], [$1];", tensor, tile)
+
+
+@primitive(scope="thread")
+def store_min_async(tensor, coord, tile):
+    """Start tensor[coord] = min(tensor[coord], tile), element by element and atomically. Not for float32.
+
+    PTX: cp.reduce.async.bulk.tensor.2d.global.shared::cta.min.tile.bulk_group.
+    """
+    transfer("store_min_async", tile, tensor.window(coord, tile.shape), combine="min")
+
+
+@store_min_async.lowering
+def _(tensor, coord, tile):
+    need(tile.dtype != "float32", f"{tile.role.name}: store_min_async of float32. The copy engine has min and max for 16-bit floats.")
+    return _store("cp.reduce.async.bulk.tensor.2d.global.shared::cta.min.tile.bulk_group [$0, {$2, $3}], [$1];", tensor, tile)
+
+
+@primitive(scope="thread")
+def store_max_async(tensor, coord, tile):
+    """Start tensor[coord] = max(tensor[coord], tile), element by element and atomically. Not for float32.
+
+    PTX: cp.reduce.async.bulk.tensor.2d.global.shared::cta.max.tile.bulk_group.
+    """
+    transfer("store_max_async", tile, tensor.window(coord, tile.shape), combine="max")
+
+
+@store_max_async.lowering
+def _(tensor, coord, tile):
+    need(tile.dtype != "float32", f"{tile.role.name}: store_max_async of float32. The copy engine has min and max for 16-bit floats.")
+    return _store("cp.reduce.async.bulk.tensor.2d.global.shared::cta.max.tile.bulk_group [$0, {$2, $3}], [$1];", tensor, tile)
+
+
+@primitive(scope="thread")
+def store_async_read_wait(pending):
+    """Until all but the last ``pending`` stores of this thread have *read* their tile: it may be overwritten.
+
+    The data need not be in global memory yet, so a signal after this alone is a race.
+
+    PTX: cp.async.bulk.wait_group.read.
+    """
+    current().stores.wait(pending, "read")
+
+
+@store_async_read_wait.lowering
+def _(pending):
+    return lambda p, _: p(f"cp.async.bulk.wait_group.read {p.types[0].literal_value};")
+
+
+@primitive(scope="thread")
+def store_async_wait(pending):
+    """Until all but the last ``pending`` stores of this thread are *written*, and ordered before what it does next.
+
+    PTX: cp.async.bulk.wait_group, fence.proxy.async (the copy engine's writes before this thread's signal).
+    """
+    current().stores.wait(pending, "write")
+
+
+@store_async_wait.lowering
+def _(pending):
+    return lambda p, _: p(f"cp.async.bulk.wait_group {p.types[0].literal_value}; fence.proxy.async;")
+
+
+@primitive(scope=("thread", "warp", "warpgroup"))
+def fence_async(tile):
+    """Every ordinary store of this worker to ``tile`` becomes visible to the copy engine and to wgmma; the worker's threads meet.
+
+    Args:
+        tile: the shared tile that was written (names the worker's scope; the fence covers all of shared memory).
+
+    PTX: fence.proxy.async.shared::cta in every thread, then bar.sync of the worker.
+    """
+    _fence(tile)
+
+
+@fence_async.lowering
+def _(tile):
+    def emit(p, tile_at):
+        p("fence.proxy.async.shared::cta;")
+        p.sync_worker(tile.role)
+    return emit

@@ -1,0 +1,50 @@
+"""Which tasks a role is given: loops that both executors run, so that there is one schedule.
+
+A factory takes the role and the kernel's ``steps`` and returns ``drive(cfg, g, s, part, place, places)``: ``place`` of
+``places`` blocks (or of communicator warps), ``part`` the number of the worker in its block.
+"""
+
+from ..primitives import div, i32, keep_epoch, mod, signal_all, wait_until
+from ..tiles import Task
+
+
+def together(role, steps):
+    """Tasks place, place + places, ...: every worker of the role takes part in each."""
+    def drive(cfg, g, s, part, place, places):
+        turn, step = i32(0), i32(0)
+        for t in range(place, g.tasks, places):
+            role(cfg, g, s, Task(i32(t), turn, part, mod(t, g.world_size), step))
+            step = i32(step + steps(cfg, g, i32(t)))
+            turn = i32(turn + 1)
+    return drive
+
+
+def in_turns(role, steps):
+    """The same tasks, each given to one of two workers in turn (ping-pong)."""
+    def drive(cfg, g, s, part, place, places):
+        turn, step = i32(0), i32(0)
+        for t in range(place, g.tasks, places):
+            if mod(turn, 2) == part:
+                role(cfg, g, s, Task(i32(t), turn, i32(0), mod(t, g.world_size), step))
+            step = i32(step + steps(cfg, g, i32(t)))
+            turn = i32(turn + 1)
+    return drive
+
+
+def pieces(role, steps):
+    """Pieces of the tiles that this rank owns (task.owner is the rank), then the end of the call.
+
+    The call is over for a rank when every communicator of every rank has read and written what it shares with it: the
+    next call may then overwrite it.
+    """
+    def drive(cfg, g, s, part, place, places):
+        mine = div(i32(g.tasks - g.rank + g.world_size - 1), g.world_size)
+        for i in range(place, mine * cfg.pieces, places):
+            turn = div(i, cfg.pieces)
+            role(cfg, g, s, Task(i32(turn * g.world_size + g.rank), turn, mod(i, cfg.pieces), g.rank, i32(0)))
+        signal_all(g.finished, g.rank)
+        if place == 0:
+            for peer in range(g.world_size):
+                wait_until(g.finished, i32(peer), i32(g.epoch * places))
+            keep_epoch(g.finished, g.epoch)
+    return drive

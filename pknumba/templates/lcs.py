@@ -1,0 +1,12 @@
+"""Loader, consumers, storer: one persistent block an SM, each role in its own warps, for kernels of one GPU."""
+
+from ..tiles import Role
+from .base import Template
+
+
+class LCS(Template):
+    """A kernel declares ``shared`` and the roles ``loader`` (a thread), ``consumer`` (warpgroups) and ``storer`` (a thread)."""
+
+    @classmethod
+    def roles(kernel, cfg):
+        return {r.name: r for r in (Role("loader"), Role("consumer", "warpgroup", cfg.consumers, together=not cfg.ping_pong), Role("storer"))}
