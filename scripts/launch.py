@@ -1,0 +1,72 @@
+"""How the scripts start and end: under mpirun or alone, one line per problem, an exit status that says what happened."""
+
+import argparse
+import os
+import sys
+import traceback
+
+import numpy as np
+
+from pknumba import World, errors
+
+#: Ranks that mpirun started, None without mpirun; this process's number, and whether it is the one that prints.
+LAUNCHED = next((int(os.environ[v]) for v in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE") if v in os.environ), None)
+RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")))
+FIRST = RANK == 0
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, once, and exits with status 2."""
+
+    def error(self, message):
+        """Print one line and exit."""
+        if FIRST:
+            print(f"{self.prog}: {message}. See {self.prog} --help.", file=sys.stderr)
+        sys.exit(2)
+
+
+def at_least(least):
+    """Parser of an integer >= least."""
+    def integer(text):
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
+        return value
+    return integer
+
+
+def open_world(size, executor, seed=0):
+    """World of ``size`` ranks: the first of mpirun's, or in this process. None on a rank of mpirun that is not among them."""
+    if not LAUNCHED:
+        return World.local(size, executor=executor, seed=seed)
+    world = World.mpi(executor=executor)
+    return world if size == world.size else world.split(range(size))
+
+
+def to_numpy(array):
+    """A result on any executor as a NumPy array."""
+    array = getattr(array, "local", array)
+    return array.get() if hasattr(array, "get") else np.asarray(array)
+
+
+def guarded(name, main):
+    """Run main() and return its exit status: 2 for a request that cannot be carried out, 1 for anything that went wrong.
+
+    Under mpirun a rank that fails ends at once instead of waiting in MPI's finalisation, so that mpirun ends the others.
+    """
+    try:
+        return main()
+    except errors.PknumbaError as problem:
+        rank = f"rank {RANK}: " if LAUNCHED else ""
+        print(f"{name}: {rank}{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+        status = 2 if isinstance(problem, (ValueError, TypeError, errors.UnsupportedError)) else 1
+    except Exception:
+        if not LAUNCHED:
+            raise
+        traceback.print_exc()
+        status = 1
+    if LAUNCHED:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status

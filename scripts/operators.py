@@ -1,0 +1,114 @@
+"""What run.py, the benchmarks and the tests know of each operator: its inputs, its NumPy meaning, its cost, its error bound.
+
+One entry of ``OPERATORS`` per operator; a new operator adds one. Everything here is NumPy on one process: ``make`` draws
+the inputs of a rank, so that any rank can compute what the others held.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import ml_dtypes
+import numpy as np
+
+DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype(np.float16)}
+#: Half the gap between 1 and the next number: the largest relative error of rounding to nearest.
+ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+#: Smallest error of a value that is nearly zero: half the smallest subnormal number.
+UNDERFLOW = {"bfloat16": 2.0**-134, "float16": 2.0**-25}
+#: One addition on a tensor core, which may cut off instead of rounding to nearest.
+FLOAT32 = 2.0**-23
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator as the scripts see it.
+
+    Attributes:
+        name: of the public function in pknumba.
+        config: name of its configuration class in pknumba.
+        summed: True where the result is a sum over ranks.
+        formula: for people.
+    """
+
+    name: str
+    config: str
+    summed: bool
+    formula: str
+
+    def call(self, world, A, B, out=None, config=None):
+        """The operator on this rank's arrays."""
+        import pknumba
+        return getattr(pknumba, self.name)(world, A, B, out=out, config=config)
+
+    def make_config(self, changes):
+        """Configuration with the fields of ``changes`` (a dict) set; None, which lets the operator choose, without any."""
+        import pknumba
+        return getattr(pknumba, self.config)().replace(**changes) if changes else None
+
+    def make(self, rank, m, n, k, dtype, seed):
+        """Inputs A (m, k) and B (k, n) of a rank: normal, B scaled so that the result is near 1. No two ranks draw the same."""
+        rng = np.random.default_rng([seed, rank])
+        A = rng.standard_normal((m, k), dtype=np.float32)
+        B = rng.standard_normal((k, n), dtype=np.float32) / np.float32(max(k, 1) ** 0.5)
+        return A.astype(DTYPES[dtype]), B.astype(DTYPES[dtype])
+
+    def flops(self, m, n, k):
+        """Floating-point operations of one rank."""
+        return 2 * m * n * k
+
+    def expected(self, inputs, rank, rows, dtype):
+        """The result in float64 and the largest error that a right implementation can make, both for some rows.
+
+        Args:
+            inputs: an Inputs.
+            rank: whose result.
+            rows: index array of the rows wanted.
+        Returns:
+            (value, bound): float64 arrays (len(rows), N). Every element must lie within its bound.
+        """
+        u, total, bound = ROUNDING[dtype], 0.0, 0.0
+        terms = [inputs(r) for r in (range(inputs.size) if self.summed else [rank])]
+        for A, B in terms:
+            A, B = A[rows].astype(np.float64), B.astype(np.float64)
+            product = A @ B
+            # The float32 sum of K products is a chain of additions, each off by at most FLOAT32 of the partial sum, which
+            # is at most |a_i| |b_j| (Cauchy-Schwarz). The chain has a link per 16 products on a tensor core (one wgmma
+            # adds 16), or per tile of 64 and within a tile on the CPU: K / 16 + 64 covers both.
+            chain = (A.shape[1] / 16 + 64) * FLOAT32
+            error = chain * np.outer(np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=0))
+            # A term of a sum over ranks may be rounded to the dtype before it is added in float32.
+            if self.summed:
+                error += u * np.abs(product) + UNDERFLOW[dtype] + len(terms) * FLOAT32 * np.abs(product)
+            total, bound = total + product, bound + error
+        # The result is rounded once more, at its inexact value.
+        return total, bound + u * (np.abs(total) + bound) + UNDERFLOW[dtype]
+
+
+class Inputs:
+    """The inputs (A, B) of every rank: drawn from a seed, or given. Callable with a rank; ``size`` ranks exist.
+
+    Args:
+        arrays: (A, B) to use instead of drawing; one of three dimensions holds a matrix per rank, one of two is every rank's.
+    """
+
+    def __init__(self, operator, size, shape, dtype, seed=0, arrays=None):
+        self.size, self.arrays = size, arrays
+        self.draw = lru_cache(maxsize=8)(lambda rank: operator.make(rank, *shape, dtype, seed))
+
+    def __call__(self, rank):
+        if self.arrays is None:
+            return self.draw(rank)
+        return tuple(a[rank] if a.ndim == 3 else a for a in self.arrays)
+
+
+def relative_error(value, reference):
+    """Norm of the difference over the norm of the reference; 0 for two empty or two zero arrays, NaN never passes."""
+    norm = np.linalg.norm(reference)
+    error = np.linalg.norm(np.asarray(value, np.float64) - reference)
+    return float(error / norm if norm else error)
+
+
+OPERATORS = {
+    "gemm": Operator("gemm", "GemmConfig", summed=False, formula="C = A @ B on every rank"),
+    "gemm_all_reduce": Operator("gemm_all_reduce", "GemmAllReduceConfig", summed=True, formula="C = sum over ranks r of A_r @ B_r"),
+}
