@@ -1,0 +1,101 @@
+"""What a call costs the host: a cached call (2,000 of them, not waited for), and the first call from an empty and a warm disk cache.
+
+    python benchmarks/launch.py
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+
+import protocol
+import torch
+
+from pknumba import World, gemm
+
+SHAPE = (128, 128, 128)
+
+
+def per_call(calls, count=2000, chunk=100):
+    """{name: [microseconds of host time of each call]}: calls are not waited for within a chunk; chunks are interleaved."""
+    taken = {name: [] for name in calls}
+    for _ in range(count // chunk):
+        for name, call in calls.items():
+            for _ in range(chunk):
+                start = time.perf_counter_ns()
+                call()
+                taken[name].append((time.perf_counter_ns() - start) * 1e-3)
+            torch.cuda.synchronize()
+    return taken
+
+
+def cached(args):
+    """Time cached calls of a tiny product beside torch's."""
+    world = World.local(1, executor="gpu")
+    A, B, C, D = (torch.randn(*SHAPE[:2], device="cuda", dtype=torch.bfloat16) for _ in range(4))
+    calls = {"pknumba": partial(gemm, world, A, B, out=C), "torch": partial(torch.matmul, A, B, out=D)}
+    for call in calls.values():
+        for _ in range(20):
+            call()
+    world.synchronize()
+    error = protocol.relative_error(C, A, B)
+    times = per_call(calls)
+    protocol.write(args.out, "launch (host time of a cached call)", SHAPE, "bfloat16", times["pknumba"], "torch.matmul, host time",
+                   times["torch"], error)
+    return error < 4e-3
+
+
+FIRST_CALL = """
+import json, time, torch
+torch.zeros(1, device="cuda"); torch.cuda.synchronize()
+A, B, C = (torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+torch.matmul(A, B); torch.cuda.synchronize()
+t0 = time.perf_counter()
+from pknumba import World, gemm
+t1 = time.perf_counter()
+world = World.local(1, executor="gpu")
+t2 = time.perf_counter()
+gemm(world, A, B, out=C)
+world.synchronize()
+t3 = time.perf_counter()
+print(json.dumps(dict(import_s=t1 - t0, world_s=t2 - t1, call_s=t3 - t2)))
+"""
+
+
+def first_call(cache):
+    """Seconds of import, world and first call in a fresh process with that cache directory. CUDA and the arrays exist before."""
+    path = os.pathsep.join(filter(None, (str(protocol.ROOT), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run([sys.executable, "-c", FIRST_CALL], env={**os.environ, "PKNUMBA_CACHE_DIR": cache, "PYTHONPATH": path},
+                          stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def first(args, repeats=3):
+    """Time the first call in fresh processes, whose disk cache is empty, then warm."""
+    found = {"empty": [], "warm": []}
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as cache:
+            for runs in found.values():
+                runs.append(first_call(cache))
+    for state, runs in found.items():
+        seconds = {key: [round(run[key], 3) for run in runs] for key in ("import_s", "world_s")}
+        protocol.write(args.out, f"first call, {state} disk cache", (4096, 4096, 4096), "bfloat16", [r["call_s"] * 1e6 for r in runs], **seconds)
+    return True
+
+
+def main():
+    """Run the parts that the flags name. Returns the exit status."""
+    p = protocol.options(__doc__, "launch.jsonl")
+    args = p.parse_args()
+    right = True
+    for name, part in (("cached", cached), ("first", first)):
+        if args.only in name:
+            right &= part(args)
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""One way to measure on a GPU, for every benchmark here.
+
+1. The result is checked before anything is timed; a wrong variant is not timed.
+2. Inputs are random normal numbers: products of zeros run faster.
+3. Buffers rotate over several sets, more bytes in all than the L2 cache holds, as far as they fit in memory.
+4. Variants are interleaved in one run, in rotating order, so that clocks and temperature are the same for all.
+5. Calls shorter than 200 us are batched in CUDA graphs, for every variant alike, so that no host time is measured.
+6. CUDA events; median, 10th and 90th percentile over at least 30 rounds; with several ranks the maximum over them.
+7. Every number is a JSON line with what is needed to repeat it.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Bytes that rotating buffers take in all, many times the 60 MB L2 of an H200; long calls flush it themselves in part.
+ROTATE, ROTATE_LONG = 1_000_000_000, 300_000_000
+#: Expected seconds of a call under which calls are batched in graphs.
+SHORT = 200e-6
+
+
+def options(description, out):
+    """Parser with the flags that every benchmark has: --only, --budget, --rounds, --out."""
+    p = argparse.ArgumentParser(description=description)
+    p.add_argument("--only", default="", help="run only cases whose name contains this text")
+    p.add_argument("--budget", type=float, default=240, help="start no case after so many seconds")
+    p.add_argument("--rounds", type=int, default=60, help="timed rounds of a case at most (30 at least)")
+    p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / out, help="JSON lines are added to this file")
+    return p
+
+
+class Budget:
+    """Seconds left to start cases in."""
+
+    def __init__(self, seconds):
+        self.end = time.perf_counter() + seconds
+
+    def spent(self, name):
+        """Whether the time is up; says which case is left out."""
+        over = time.perf_counter() > self.end
+        if over:
+            print(f"left out for lack of time: {name}", flush=True)
+        return over
+
+
+def rotation(nbytes, est):
+    """How many buffer sets of so many bytes to rotate over, for calls of that many expected seconds: 1 to 8."""
+    return max(1, min(8, -(-(ROTATE_LONG if est > SHORT else ROTATE) // max(nbytes, 1))))
+
+
+def batch_of(est):
+    """Calls of that many expected seconds to put in one graph: enough for 400 us, 1 for long calls."""
+    return 1 if est > SHORT else max(2, min(20, round(4e-4 / est)))
+
+
+def graph_of(calls):
+    """One replayable CUDA graph of the calls (functions that launch on torch's current stream). They have been called before."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for call in calls:
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    return graph.replay
+
+
+def interleaved(variants, est, rounds=60):
+    """Time variants against each other.
+
+    Args:
+        variants: {name: [call per buffer set]}; a call takes no argument and launches on torch's current stream.
+        est: expected seconds of one call.
+        rounds: timed rounds, 30 at least.
+    Returns: ({name: [microseconds per call, one number a round]}, "graph" or "eager").
+    """
+    batch, runs = batch_of(est), {}
+    for name, calls in variants.items():
+        sequence = [calls[i % len(calls)] for i in range(batch)]
+        for call in sequence:
+            call()
+        torch.cuda.synchronize()
+        runs[name] = graph_of(sequence) if batch > 1 else partial(_next, cycle(calls))
+    _warm(runs.values())
+    names, events = list(runs), {name: [] for name in runs}
+    for r in range(max(30, rounds)):
+        for name in names[r % len(names):] + names[:r % len(names)]:
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            runs[name]()
+            end.record()
+            events[name].append((start, end))
+        if r % 8 == 7:
+            torch.cuda.synchronize()
+    torch.cuda.synchronize()
+    return {n: [a.elapsed_time(b) * 1e3 / batch for a, b in pairs] for n, pairs in events.items()}, "graph" if batch > 1 else "eager"
+
+
+def _next(calls):
+    next(calls)()
+
+
+def _warm(runs, seconds=0.15):
+    """Run for a while, so that clocks have risen when timing starts."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for run in runs:
+            run()
+        torch.cuda.synchronize()
+
+
+def summary(times):
+    """(median, 10th percentile, 90th percentile), rounded to nanoseconds."""
+    ordered = sorted(times)
+    return tuple(round(ordered[min(len(ordered) - 1, int(q * len(ordered)))], 3) for q in (0.5, 0.1, 0.9))
+
+
+def relative_error(result, A, B, rows=2048):
+    """Relative error of A @ B against float64, over evenly spaced rows where there are more than ``rows``."""
+    chosen = torch.linspace(0, A.shape[0] - 1, min(rows, A.shape[0]), device=A.device).long()
+    expected = A[chosen].double() @ B.double()
+    return ((result[chosen].double() - expected).norm() / expected.norm()).item()
+
+
+def _version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _output(*command):
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def commit():
+    """The commit measured: of the checkout, with "+" if files differ from it, else of PKNUMBA_COMMIT where there is no git."""
+    name = _output("git", "rev-parse", "--short=12", "HEAD")
+    if not name:
+        return os.environ.get("PKNUMBA_COMMIT", "unknown")
+    return name + ("+" if _output("git", "status", "--porcelain", "--untracked-files=no", "--", "pknumba") else "")
+
+
+def surroundings():
+    """What a number depends on beside the code: card, clocks, driver, versions, commit, command."""
+    asked = _output("nvidia-smi", "--query-gpu=driver_version,clocks.sm,power.draw", "--format=csv,noheader,nounits",
+                    f"--id={torch.cuda.current_device()}")
+    driver, clock, watts = asked.split(", ") if asked and asked.count(", ") == 2 else (None, None, None)
+    packages = ("numba-cuda", "numba", "cuda-bindings", "cuda-core", "numpy", "cupy-cuda13x", "mpi4py", "nvidia-nvjitlink")
+    return dict(card=torch.cuda.get_device_name(), driver=driver, sm_clock_mhz=clock, power_w=watts, commit=commit(),
+                versions={"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda}
+                | {name: v for name in packages if (v := _version(name))},
+                command=" ".join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
+                when=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+
+
+def write(path, op, shape, dtype, times, baseline=None, baseline_times=None, rel_error=None, world=1, gpus=1, config=None, **more):
+    """Add one JSON line and print it short. Times are lists of microseconds; ratio = baseline's median / ours (above 1: faster)."""
+    time_us, p10, p90 = summary(times)
+    line = dict(op=op, shape=list(shape), dtype=dtype, world=world, gpus=gpus, executor="gpu", baseline=baseline, ratio=None,
+                time_us=time_us, p10_us=p10, p90_us=p90, rounds=len(times), rel_error=rel_error, config=config)
+    if baseline_times:
+        line["baseline_us"], line["baseline_p10_us"], line["baseline_p90_us"] = summary(baseline_times)
+        line["ratio"] = round(line["baseline_us"] / time_us, 4)
+    line |= more | surroundings()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    said = {k: line.get(k) for k in ("tflops", "ratio", "time_us", "baseline_us", "rel_error") if line.get(k) is not None}
+    print(op, "x".join(map(str, shape)), dtype, f"world {world}", *(f"{k} {v:.4g}" for k, v in said.items()), flush=True)
+    return line
