@@ -1,0 +1,19 @@
+"""Executor 1: kernels on the CPU, all ranks in one process, with races, deadlocks and misuse found.
+
+Every role of every block of every rank is a greenlet. One scheduler, seeded, decides who goes next and when an
+asynchronous copy or multiplication takes effect; vector clocks tell whether what the kernel's semaphores, counters and
+waits order is enough. The same seed gives the same run, in any process.
+"""
+
+from .accumulator import Accumulator
+from .counters import Counters
+from .launch import Block, Launch
+from .memory import SharedTile, Tensor, Window, dtype_of, fence_async, read, write
+from .operations import transfer
+from .scheduler import Session
+from .semaphore import Semaphore, SemaphoreRing
+from .task import current
+from .turns import sync, turn_pass, turn_wait
+
+__all__ = ["Session", "Launch", "Block", "SharedTile", "SemaphoreRing", "Semaphore", "Tensor", "Window", "Counters", "Accumulator",
+           "current", "read", "write", "transfer", "fence_async", "turn_wait", "turn_pass", "sync", "dtype_of"]

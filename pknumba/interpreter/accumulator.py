@@ -1,0 +1,118 @@
+"""The float32 accumulator of a matrix multiplication, whose operands are read asynchronously."""
+
+import numpy as np
+
+from ..errors import ContractError, ProtocolError
+from .clocks import advance
+from .memory import access
+from .operations import Operation
+from .report import error, site
+from .task import current
+
+
+class Accumulator:
+    """rows x cols float32 values in registers, undefined (NaN) at first.
+
+    Multiplications of one worker finish in order, whatever accumulator they go to; each reads its operands at some time
+    between its issue and the wait that covers it.
+    """
+
+    def __init__(self, rows, cols):
+        self.shape = self.rows, self.cols = int(rows), int(cols)
+        self._values, self._flying = np.full(self.shape, np.nan, np.float32), 0
+
+    def multiply(self, a, b, add, b_transposed=False):
+        """value = a @ b (b.T if `b_transposed`), plus value if `add`; asynchronous. Returns self. PTX: wgmma.mma_async.
+
+        Args:
+            a: (rows, k) shared tile, or array of register values.
+            b: (k, cols) shared tile; (cols, k) if `b_transposed`.
+        """
+        task = current()
+        self._check_fit(a, b, b_transposed, task)
+        session = task.session
+        session.operations += 1
+        if session.races:
+            place, at = site(), task.queue("mma")
+            for operand in (a, b):
+                if not isinstance(operand, np.ndarray):
+                    access(task, operand, "read", "mma", at, place, generic=False)
+        product = _Product(self, a, b, bool(add), b_transposed, task)
+        task.multiplications.append(product)
+        task.multiplied += 1
+        self._flying += 1
+        task.launch.flying += 1
+        session.queue.add_operation(product.operation)
+        task.pause()
+        return self
+
+    def wait(self, pending=0):
+        """Finish all but the last `pending` multiplications of this worker. Returns self. PTX: wgmma.wait_group."""
+        task = current()
+        task.pause()
+        queue = task.multiplications
+        while len(queue) > int(pending):
+            queue.pop(0).finish()
+        if task.session.races and "mma" in task.queues:
+            component, last = task.queues["mma"]
+            task.clock = advance(task.clock, component, last - min(int(pending), task.multiplied))
+        return self
+
+    @property
+    def value(self):
+        """The (rows, cols) float32 values; assign to change them. ProtocolError while a multiplication is in flight."""
+        self._check_idle()
+        return self._values
+
+    @value.setter
+    def value(self, values):
+        self._check_idle()
+        self._values = np.array(np.broadcast_to(values, self.shape), np.float32)
+
+    def columns(self, first, count):
+        """A copy of columns [first, first + count), float32. ProtocolError while a multiplication is in flight."""
+        return self.value[:, int(first):int(first) + int(count)].copy()
+
+    def _check_idle(self):
+        if self._flying:
+            raise error(ProtocolError, current(), f"accumulator touched before mma_wait: {self._flying} multiplications into it are in flight. Its "
+                                                  f"registers belong to the tensor cores until then. Call mma_wait(acc, 0) first.")
+
+    def _check_fit(self, a, b, b_transposed, task):
+        inner, cols = (b.shape[1], b.shape[0]) if b_transposed else b.shape
+        if tuple(a.shape) != (self.rows, inner) or cols != self.cols:
+            raise error(ContractError, task, f"mma: a {tuple(a.shape)} times b {tuple(b.shape)}{' transposed' if b_transposed else ''} into "
+                                             f"{self.shape}. The shapes must fit.")
+
+
+class _Product:
+    """One multiplication in flight."""
+
+    def __init__(self, accumulator, a, b, add, transposed, task):
+        self.accumulator, self.add, self.transposed, self.task = accumulator, add, transposed, task
+        self.a, self.b = (x.copy() if isinstance(x, np.ndarray) else x.array for x in (a, b))
+        self.finished = self.waited = False
+        self.operation = Operation("mma", task.launch, self.step)
+
+    def step(self):
+        """The session's turn: this one and those before it."""
+        if self.finished:
+            return
+        for product in self.task.multiplications:
+            product.finish(waited=False)
+            if product is self:
+                break
+
+    def finish(self, waited=True):
+        accumulator = self.accumulator
+        if not self.finished:
+            self.finished = True
+            # NaN of memory that was read too early must come through without a warning
+            with np.errstate(all="ignore"):
+                product = np.matmul(self.a, self.b.T if self.transposed else self.b, dtype=np.float32)
+                if self.add:
+                    product += accumulator._values
+            accumulator._values = product
+        if waited and not self.waited:
+            self.waited = True
+            accumulator._flying -= 1

@@ -1,0 +1,169 @@
+"""A launch: the blocks of one kernel on one rank, how many of them fit at once, and how it ends."""
+
+from math import prod
+
+from greenlet import getcurrent
+
+from ..errors import ConfigError, ProtocolError
+from .clocks import advance, covers, join
+from .memory import Arena, SharedTile, dtype_of
+from .operations import BulkStores, check_drained
+from .semaphore import SemaphoreRing
+from .task import HostTask, RoleTask
+
+
+class Block:
+    """One thread block: its shared memory, semaphores and tasks."""
+
+    def __init__(self, launch, number):
+        self.launch, self.number, self.label = launch, number, f"rank {launch.rank} block {number}"
+        self.tasks, self.rings, self.turns, self.meetings, self.live = [], [], {}, {}, 0
+        self._arena = None
+
+    def __int__(self):
+        return self.number
+
+    __index__ = __int__
+
+    def __str__(self):
+        return str(self.number)
+
+    def tile(self, name, offset, decl):
+        """The tile of declaration `decl` (tiles.Tile) at byte `offset` of the block's shared memory, full of NaN."""
+        if self._arena is None:
+            self._arena = Arena(self.label)
+        tile = SharedTile(self._arena, offset, decl.shape, dtype_of(decl.dtype), name)
+        tile.poison()
+        return tile
+
+    def semaphore(self, name, decl, arrivals):
+        """The semaphores of declaration `decl` (tiles.Semaphore), each completed by `arrivals` arrivals."""
+        ring = SemaphoreRing(self, name, decl, arrivals)
+        self.rings.append(ring)
+        return ring
+
+
+class Launch:
+    """One kernel on one rank. Declare blocks and roles, then wait().
+
+    Attributes:
+        flying: asynchronous operations that have not taken their last step.
+        queued: blocks that wait for room.
+    """
+
+    def __init__(self, session, rank, name, grid, resident):
+        self.session, self.rank, self.name, self.resident = session, rank, name, resident
+        self.grid = grid if isinstance(grid, int) else prod(grid)
+        if resident is not None and resident < 1:
+            raise ConfigError(f"launch {name}: resident = {resident}. At least one block must fit.")
+        self.blocks, self.queued, self.running, self.live, self.flying = {}, [], 0, 0, 0
+        self.started = self.ended = False
+        self._host = self._clock = None
+
+    def block(self, number):
+        """The block of that number."""
+        if not 0 <= number < self.grid:
+            raise ConfigError(f"launch {self.name}: block {number} of a grid of {self.grid}.")
+        found = self.blocks.get(number)
+        if found is None:
+            found = self.blocks[number] = Block(self, number)
+        return found
+
+    def role(self, block, role, part, fn):
+        """fn() is worker `part` of `role` (tiles.Role) in `block`."""
+        task = RoleTask(self, block, role, part, fn, self.live)
+        task.stores = BulkStores(task)
+        block.tasks.append(task)
+        block.live += 1
+        self.live += 1
+
+    def wait(self):
+        """Start the launch unless that has happened, and return when it has ended and its copies have landed."""
+        self._start()
+        host = getcurrent()
+        if isinstance(host, HostTask) and host.session is self.session:
+            while not self.ended:
+                self._host = host
+                host.park(self)
+        elif not self.ended:
+            self.session.run()
+
+    def describe(self, task):
+        left = sum(b.live > 0 for b in self.blocks.values())
+        return f"launch {self.name} to end ({left} of {self.grid} blocks have not)"
+
+    # ---- the session's side
+    def _start(self):
+        if self.started:
+            return
+        self.started = True
+        if self.session.races:
+            self._clock = self.session.components.copy(self.session.stream(self.rank))
+        self.queued = [b for _, b in sorted(self.blocks.items()) if b.tasks]
+        self._admit()
+        self.check_end()
+
+    def _admit(self):
+        """Start queued blocks as long as there is room."""
+        while self.queued and (self.resident is None or self.running < self.resident):
+            block = self.queued.pop(0)
+            self.running += 1
+            for task in block.tasks:
+                if self._clock is not None:
+                    task.begin(self._clock)
+                self.session.begin(task)
+
+    def role_ended(self, task):
+        check_drained(task)
+        block = task.block
+        block.live -= 1
+        self.live -= 1
+        if block.live == 0:
+            self.running -= 1
+            self._admit()
+        self.check_end()
+
+    def check_end(self):
+        """End the launch once its roles have ended and nothing is in flight."""
+        if self.live or self.flying or self.ended or not self.started:
+            return
+        self.ended = True
+        for block in self.blocks.values():
+            for ring in block.rings:
+                for semaphore in ring:
+                    semaphore.check_end()
+        if self.session.races:
+            self._join_clocks()
+        self.blocks = {}            # their shared memory with them
+        if self._host is not None:
+            self.session.wake(self._host)
+
+    def _join_clocks(self):
+        """The stream is ordered after everything this launch did; its clock components may be used again."""
+        session, total = self.session, self._clock
+        for block in self.blocks.values():
+            if block.tasks:
+                total = join(total, _end_of(block))
+        session.join_stream(self.rank, total)
+        stream = session.stream(self.rank)
+        session.components.give_back(self.rank, [pair for b in self.blocks.values() for t in b.tasks for pair in t.used()])
+        for memory in session.memory:
+            for additions in memory.counters.values():
+                if additions.owner == self.rank and additions.log:
+                    additions.prune(stream)
+
+
+def _end_of(block):
+    """The clock after the block's last role and copy. ProtocolError if a load was still in flight when the roles ended."""
+    clock = block.tasks[0].clock
+    for task in block.tasks[1:]:
+        clock = join(clock, task.clock)
+    for task in block.tasks:
+        for component, epoch in task.slots:
+            if not covers(clock, component, epoch):
+                raise ProtocolError(f"{task.name}: ended while a load into its shared memory may be in flight. Nobody waits for its semaphore, and "
+                                    f"shared memory is gone when the block ends. Wait for every phase that a load completes.",
+                                    rank=task.rank, block=block.number, role=task.role.name, task=task.name)
+        for component, epoch in task.used():
+            clock = advance(clock, component, epoch)
+    return clock

@@ -1,0 +1,96 @@
+"""Texts of what went wrong: source sites, races, deadlocks, and the line that reproduces them."""
+
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_INSIDE = (_HERE, os.path.join(os.path.dirname(os.path.dirname(_HERE)), "primitives") + os.sep)
+_known = {}
+
+
+def _inside(filename):
+    known = _known.get(filename)
+    if known is None:
+        known = _known[filename] = filename.startswith(_INSIDE) or os.path.abspath(filename).startswith(_INSIDE)
+    return known
+
+
+def site(frame=None):
+    """(code, line) of the first frame outside the interpreter and the primitives: the kernel's line. None if there is none."""
+    frame = frame or sys._getframe(1)
+    while frame is not None and _inside(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame and (frame.f_code, frame.f_lineno)
+
+
+def where(place):
+    """`place` as site() gave it, as "file:line (function)"."""
+    if place is None:
+        return "an unknown line"
+    code, line = place
+    return f"{os.path.basename(code.co_filename)}:{line} ({code.co_name})"
+
+
+def origin(task, place):
+    """The attributes that every error of a role carries."""
+    data = dict(rank=task.rank, task=task.name)
+    if task.block is not None:
+        data.update(block=int(task.block), role=task.role.name, part=task.part)
+    if place is not None:
+        data.update(filename=place[0].co_filename, line=place[1])
+    return data
+
+
+def error(cls, task, message, **data):
+    """An exception of `task` (None outside a kernel) at the kernel's present line; the message starts with both."""
+    if task is None:
+        return cls(message, **data)
+    place = site()
+    return cls(f"{task.name} at {where(place)}: {message}", **{**origin(task, place), **data})
+
+
+def names(found, limit=8):
+    """"a, b and 3 more", each name once; "nobody" if there is none."""
+    found = list(dict.fromkeys(found))
+    text = ", ".join(found[:limit]) or "nobody"
+    return text + (f" and {len(found) - limit} more" if len(found) > limit else "")
+
+
+def finish(failure, session):
+    """Let the failure's text end with the line that reproduces it, once."""
+    if getattr(failure, "_reproduce", None):
+        return
+    line = f"reproduce: {session.reproduce}"
+    try:
+        failure._reproduce = line
+    except AttributeError:
+        return
+    if hasattr(failure, "data") and failure.args and isinstance(failure.args[0], str):
+        failure.args = (f"{failure.args[0]}\n{line}",) + failure.args[1:]
+    elif hasattr(failure, "add_note"):
+        failure.add_note(line)
+
+
+def waiting(task):
+    """What a parked task waits for, as a dict."""
+    place = task.waiting_site or site(task.gr_frame)
+    return dict(origin(task, place), why=task.waiting.describe(task), site=where(place))
+
+
+def deadlock(blocked, alive, queued):
+    """(text, rows) of a deadlock.
+
+    Args:
+        blocked: parked tasks.
+        alive: how many tasks have not ended.
+        queued: (launch, blocks that have not started) of launches that wait for room.
+    """
+    order = sorted(blocked, key=lambda t: (t.rank, -1 if t.block is None else int(t.block), t.order))
+    rows = [waiting(t) for t in order]
+    lines = [f"deadlock: {len(rows)} of {alive} tasks wait and nothing is in flight."]
+    for launch, blocks in queued:
+        lines.append(f"  rank {launch.rank} launch {launch.name}: the grid cannot be resident. {launch.resident} of its {launch.grid} "
+                     f"blocks fit at once and block{'s' if len(blocks) > 1 else ''} {names(map(str, blocks), 4)} cannot start before "
+                     f"another ends. Launch no more than {launch.resident} blocks.")
+    lines += [f"  {row['task']} at {row['site']} waits for {row['why']}" for row in rows]
+    return "\n".join(lines), rows

@@ -1,0 +1,146 @@
+"""Semaphores (mbarriers): arrivals, outstanding bytes, and the clocks of what completed each phase."""
+
+from ..errors import ContractError, ProtocolError
+from .clocks import covers, join
+from .report import error, names
+from .task import current, running
+
+
+class SemaphoreRing:
+    """The semaphores of one declaration: ``ring[i]``."""
+
+    def __init__(self, block, name, decl, arrivals):
+        self.name, self.decl = name, decl
+        self._semaphores = [Semaphore(block, f"{name}[{i}]", decl.by, arrivals) for i in range(decl.n)]
+
+    def __len__(self):
+        return len(self._semaphores)
+
+    def __iter__(self):
+        return iter(self._semaphores)
+
+    def __getitem__(self, index):
+        index = int(index)
+        if not 0 <= index < len(self._semaphores):
+            raise error(ProtocolError, running(), f"semaphore {self.name}: index {index} of {len(self._semaphores)}.")
+        return self._semaphores[index]
+
+
+class Semaphore:
+    """An mbarrier: `arrivals` arrivals and no outstanding bytes complete a phase.
+
+    The phase is counted in full, so that a wait whose parity no longer says which phase it means is found. ``clock``
+    collects what arrived in the open phase; ``complete_clock`` keeps that of the last two phases, by parity.
+    """
+
+    def __init__(self, block, name, by, arrivals):
+        self.block, self.name, self.by, self.arrivals = block, name, by, arrivals
+        self.phase = self.arrived = self.pending_bytes = 0
+        self.arrived_by, self.last_by, self.waiters, self.seen = [], [], [], {}
+        self.clock, self.complete_clock = None, [None, None]
+        self.proof, self.complete_proof = [], [(), ()]
+
+    # ---- the kernel's side
+    def wait(self, phase):
+        """Block until the phase of that parity is complete (acquire). PTX: mbarrier.try_wait.parity."""
+        task, parity = current(), int(phase) & 1
+        task.pause()
+        last = self.seen.get(self._observer(task), -2)
+        meant = self._meant(last, parity)
+        if self.phase > meant + 1:
+            meant = self._meant(max(last, self._known(task)), parity)
+        while True:
+            if self.phase > meant + 1:
+                raise error(ProtocolError, task, f"{self.name}: waits for phase {meant} (parity {parity}), but phases up to {self.phase - 1} have "
+                            f"completed: the parity no longer identifies it. A role may be at most one phase behind. Arrive only after the "
+                            f"role that waits has seen the phase before.", semaphore=self.name)
+            if self.phase & 1 != parity:
+                break
+            self.waiters.append(task)
+            task.park(self, (meant, parity))
+        self.seen[self._observer(task)] = meant
+        if task.session.races and self.complete_clock[parity] is not None:
+            task.clock = join(task.clock, self.complete_clock[parity])
+
+    def arrive(self):
+        """One arrival of this worker (release). PTX: mbarrier.arrive."""
+        self.expect(0)
+
+    def expect(self, nbytes):
+        """Arrive, and announce `nbytes` that copies will complete. PTX: mbarrier.arrive.expect_tx."""
+        task = current()
+        if task.role.name != self.by:
+            raise error(ContractError, task, f"semaphore {self.name} is declared by={self.by!r}, {task.role.name} may not arrive on it.",
+                        semaphore=self.name)
+        if task.session.races:
+            self._release(task.clock, (task.component, task.epoch))
+            task.tick()
+        self.pending_bytes += int(nbytes)
+        self.arrived += 1
+        self.arrived_by.append(task.name)
+        if self.arrived > self.arrivals:
+            raise error(ProtocolError, task, f"{self.name}: {self.arrived} arrivals in phase {self.phase} (by {names(self.arrived_by)}), "
+                        f"expected {self.arrivals}. Each worker of {self.by} arrives once a phase.", semaphore=self.name)
+        self._update(task.session)
+        task.pause()
+
+    # ---- the session's side
+    def complete(self, nbytes, clock, at, name):
+        """A copy has written `nbytes` (complete_tx)."""
+        if clock is not None:
+            self._release(clock, at)
+        self.pending_bytes -= nbytes
+        self._update(self.block.launch.session)
+
+    def _release(self, clock, at):
+        self.clock = clock.copy() if self.clock is None else join(self.clock, clock)
+        self.proof.append(at)
+
+    def _update(self, session):
+        if self.arrived == self.arrivals and self.pending_bytes == 0:
+            parity = self.phase & 1
+            self.complete_clock[parity], self.clock = self.clock, None
+            self.complete_proof[parity], self.proof = self.proof, []
+            self.last_by, self.arrived_by = self.arrived_by, []
+            self.arrived, self.phase = 0, self.phase + 1
+            waiters, self.waiters = self.waiters, []
+            for task in waiters:
+                session.wake(task)
+
+    @staticmethod
+    def _meant(last, parity):
+        """The phase that a wait on `parity` means for a role that knows `last` complete: the next one, or that one again."""
+        if (last + 1) & 1 == parity:
+            return last + 1
+        return last if last >= -1 else last + 2
+
+    def _observer(self, task):
+        """Workers that take tasks in turns follow a semaphore's phases together."""
+        return task.name if task.role.together else task.role.name
+
+    def _known(self, task):
+        """The latest phase whose completion is ordered before `task` (its arrivals and bytes are in the task's past)."""
+        for phase in (self.phase - 1, self.phase - 2):
+            proof = self.complete_proof[phase & 1]
+            if proof and all(covers(task.clock, *at) for at in proof):
+                return phase
+        return -2
+
+    def describe(self, task):
+        meant, parity = task.wanted
+        text = f"{self.name} phase {meant} (parity {parity}; {self.arrived} of {self.arrivals} arrivals by {self.by}"
+        if self.arrived_by:
+            text += f": {names(self.arrived_by)}"
+        if self.pending_bytes > 0:
+            text += f"; {self.pending_bytes} bytes announced and not copied"
+        elif self.pending_bytes < 0:
+            text += f"; {-self.pending_bytes} bytes copied and not announced"
+        return text + (f"; phase {self.phase - 1} was completed by {names(self.last_by)})" if self.phase else "; nobody completed a phase)")
+
+    def check_end(self):
+        """ProtocolError if something is left when the block has ended."""
+        if self.arrived or self.pending_bytes:
+            raise ProtocolError(f"{self.name} of {self.block.label}: the block ended with {self.arrived} of {self.arrivals} arrivals "
+                                f"(by {names(self.arrived_by)}) and {self.pending_bytes} bytes outstanding in phase {self.phase}. Every phase that "
+                                f"is begun must complete. Make the roles take the same number of steps.",
+                                semaphore=self.name, rank=self.block.launch.rank, block=self.block.number)
