@@ -16,7 +16,7 @@ FOUND = {
     "no_full_wait": (RaceError, ProtocolError), "no_empty_wait": (RaceError, ProtocolError), "arrive_before_mma_wait": (RaceError,),
     "no_c_empty_wait": (RaceError,), "signal_after_read_wait": (RaceError,), "short_wait": (RaceError,),
     "stuck_parity": (RaceError, ProtocolError), "lost_arrive": (DeadlockError,), "lost_signal": (DeadlockError,), "no_fence": (ProtocolError,),
-    "extra_arrive": (ProtocolError,), "wrong_arriver": (ContractError,), "early_columns": (ProtocolError,), "no_expect": (DeadlockError, RaceError),
+    "extra_arrive": (ProtocolError, RaceError), "wrong_arriver": (ContractError,), "early_columns": (ProtocolError, RaceError), "no_expect": (DeadlockError, RaceError),
     "second_store_wait": (RaceError,),
 }
 
