@@ -67,6 +67,10 @@ class GemmConfig(Config):
         return (self.tile_n, self.tile_k) if self.b_transposed else (self.tile_k, self.tile_n)
 
     @property
+    def a_swizzle(self):
+        return 128
+
+    @property
     def b_swizzle(self):
         return 128 if self.b_transposed else self.c_swizzle
 

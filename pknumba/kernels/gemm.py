@@ -16,7 +16,7 @@ class Gemm(LCS):
     @staticmethod
     def shared(cfg):
         return shared(
-            a=Tile((cfg.stages, cfg.parts, cfg.part_m, cfg.tile_k), cfg.dtype),
+            a=Tile((cfg.stages, cfg.parts, cfg.part_m, cfg.tile_k), cfg.dtype, cfg.a_swizzle),
             b=Tile((cfg.stages, *cfg.b_shape), cfg.dtype, cfg.b_swizzle),
             c=Tile((cfg.c_stages, cfg.parts, cfg.part_m, cfg.panel_n), cfg.dtype, cfg.c_swizzle),
             ab_full=Semaphore(cfg.stages, by="loader"), ab_empty=Semaphore(cfg.stages, by="consumer"),

@@ -16,10 +16,11 @@ POINTER, PEERS, PITCH, ROWS, COLS, WORLD, RANK, MULTICAST, MAPS = 0, 8, 16, 24, 
 #: Byte offsets in the parameter of counters: own counters, the table of every rank's, world size, rank.
 OWN, TABLE, COUNTERS_WORLD, COUNTERS_RANK = 0, 8, 16, 20
 #: Byte offsets in the launch context (device memory).
-ERROR, ABORT, LIMIT, CONTEXT_RANK, CONTEXT_SIZE, EPOCH = 0, 8, 16, 24, 28, 32
+#: A limit of 0 means no limit.
+ERROR, ABORT, LIMIT, CONTEXT_RANK, CONTEXT_SIZE, EPOCH, NUMBER = 0, 8, 16, 24, 28, 32, 36
 #: Words of the error record (pinned host memory), and its first word once it is complete.
 MAGIC = 1611526157
-RECORD = ("magic", "rank", "block", "role", "kind", "which", "expected", "seen")
+RECORD = ("magic", "rank", "block", "role", "kind", "which", "expected", "seen", "operator")
 #: What ``kind`` may be: a semaphore (which = its byte offset), or counters (which = number; the array is kind >> 8).
 SEMAPHORE, COUNTER = 1, 2
 ROLE_NUMBERS = ("", "loader", "consumer", "storer", "communicator")
@@ -209,7 +210,8 @@ class Ptx:
              f"ld.global.u32 k, [c+{CONTEXT_RANK}]; st.relaxed.sys.global.u32 [e+4], k; mov.u32 k, %ctaid.x; "
              f"st.relaxed.sys.global.u32 [e+8], k; mov.u32 k, {number}; st.relaxed.sys.global.u32 [e+12], k; "
              f"mov.u32 k, {kind}; st.relaxed.sys.global.u32 [e+16], k; st.relaxed.sys.global.u32 [e+20], $1; "
-             "st.relaxed.sys.global.u32 [e+24], $2; st.relaxed.sys.global.u32 [e+28], $3; fence.acq_rel.sys; "
+             "st.relaxed.sys.global.u32 [e+24], $2; st.relaxed.sys.global.u32 [e+28], $3; "
+             f"ld.global.u32 k, [c+{NUMBER}]; st.relaxed.sys.global.u32 [e+32], k; fence.acq_rel.sys; "
              f"mov.u32 k, {MAGIC}; st.relaxed.sys.global.u32 [e], k; GONE: }}", base, which, expected, seen)
         if role.scope != "warpgroup":
             self("exit;")

@@ -37,7 +37,7 @@ def _(sem, phase):
     need(not sem.ring, f"{sem.role.name}: semaphore {sem.ident} is a ring of semaphores. Index it with a stage.")
     once = ("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [$1], $2; selp.u32 $0, 1, 0, p; }")
     slow = """{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s; mov.u64 t, %globaltimer;
-        ld.shared.u64 c, [$1+960]; ld.global.u64 l, [c+16]; ld.global.u64 a, [c+8]; mov.u32 $0, 1;
+        ld.shared.u64 c, [$1+960]; ld.global.u64 l, [c+16]; sub.u64 l, l, 1; ld.global.u64 a, [c+8]; mov.u32 $0, 1;
         AGAIN: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [$2], $3; @p bra DONE;
         ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; @p bra GONE;
         mov.u64 u, %globaltimer; sub.u64 u, u, t; setp.lt.u64 q, u, l; @q bra AGAIN;

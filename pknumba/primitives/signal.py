@@ -5,11 +5,11 @@ peer after its wait; data written by the copy engine must have been waited for w
 ``>=`` against a number of arrivals since the counters were made (an epoch), so nothing is ever reset.
 """
 
-from ..interpreter import current
+from .. import interpreter
 from ..lowering import need, primitive
 
 _POLL = """{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s, d; mov.u64 t, %globaltimer;
-    ld.shared.u64 c, [$2+960]; ld.global.u64 l, [c+16]; ld.global.u64 a, [c+8]; mov.u32 $0, 1;
+    ld.shared.u64 c, [$2+960]; ld.global.u64 l, [c+16]; sub.u64 l, l, 1; ld.global.u64 a, [c+8]; mov.u32 $0, 1;
     AGAIN: ld.acquire.sys.global.u32 $1, [$3]; sub.u32 d, $1, $4; setp.ge.s32 p, d, 0; @p bra DONE;
     ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; @p bra GONE;
     mov.u64 u, %globaltimer; sub.u64 u, u, t; setp.lt.u64 q, u, l; @q bra AGAIN;
@@ -158,9 +158,9 @@ def turn_wait(s, turn):
 
     PTX: bar.sync of both warpgroups, literal barrier numbers.
     """
-    role = current().role
+    role = interpreter.current().role
     if not role.together:
-        current().turn_wait(turn)
+        interpreter.turn_wait(turn)
 
 
 @turn_wait.lowering
@@ -174,9 +174,9 @@ def turn_pass(s, turn):
 
     PTX: bar.arrive of both warpgroups, literal barrier numbers.
     """
-    role = current().role
+    role = interpreter.current().role
     if not role.together:
-        current().turn_pass(turn)
+        interpreter.turn_pass(turn)
 
 
 @turn_pass.lowering

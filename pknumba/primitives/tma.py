@@ -154,7 +154,7 @@ def store_async_wait(pending):
 
     PTX: cp.async.bulk.wait_group, fence.proxy.async (the copy engine's writes before this thread's signal).
     """
-    current().stores.wait(pending, "write")
+    current().stores.wait(pending, "written")
 
 
 @store_async_wait.lowering

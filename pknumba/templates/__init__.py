@@ -3,6 +3,6 @@
 from .base import Template
 from .lcs import LCS
 from .lcsc import LCSC
+from .matrices import multiply
 
-def multiply(*a): pass
-__all__ = ["Template", "LCS", "LCSC"]
+__all__ = ["Template", "LCS", "LCSC", "multiply"]

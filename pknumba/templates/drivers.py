@@ -39,7 +39,7 @@ def pieces(role, steps):
     """
     def drive(cfg, g, s, part, place, places):
         mine = div(i32(g.tasks - g.rank + g.world_size - 1), g.world_size)
-        for i in range(place, mine * cfg.pieces, places):
+        for i in range(place, i32(mine * cfg.pieces), places):
             turn = div(i, cfg.pieces)
             role(cfg, g, s, Task(i32(turn * g.world_size + g.rank), turn, mod(i, cfg.pieces), g.rank, i32(0)))
         signal_all(g.finished, g.rank)

@@ -1,0 +1,31 @@
+"""pknumba: kernels that overlap tensor-core work with communication between GPUs, written in Python.
+
+The same kernel source runs on GPUs (numba-cuda, inline PTX) and, with no GPU, on an interpreter that finds races and
+deadlocks. Importing this loads neither numba nor CUDA nor MPI.
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "World": "runtime", "SymmetricArray": "runtime",
+    "gemm": "kernels", "gemm_all_reduce": "kernels", "Gemm": "kernels", "GemmAllReduce": "kernels",
+    "GemmConfig": "config", "GemmAllReduceConfig": "config",
+    "errors": "",
+}
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name):
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'pknumba' has no attribute {name!r}")
+    value = importlib.import_module(f".{name}" if not home else f".{home}", __name__)
+    value = value if not home else getattr(value, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted(__all__)

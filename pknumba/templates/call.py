@@ -1,0 +1,133 @@
+"""One call of a kernel, prepared for its arrays: on the device everything is packed once, so that firing costs a few microseconds."""
+
+import struct
+from collections import namedtuple
+
+from .. import interpreter as cpu
+from ..errors import ConfigError
+from ..lowering import cache
+from ..tiles import Semaphore
+from .base import WARPS
+
+#: A matrix as a kernel sees it. ``pointer``: device address, or None; ``arrays``: NumPy arrays by rank (interpreter);
+#: ``peers``: device address of the table of every rank's address, or 0; ``pitch``: bytes between rows.
+Matrix = namedtuple("Matrix", "pointer rows cols pitch dtype peers arrays", defaults=(None, 0, 0, 0, "", 0, None))
+
+#: Slots for tensor maps in the parameter of a tensor, and the bytes of a header and of a map.
+_SLOTS, _HEADER = 2, 128
+
+
+class Workspace:
+    """What the calls of one kernel on one shape keep between them on a world: counters, epoch, the launch context."""
+
+    def __init__(self, kernel, world, tasks):
+        self.epoch = 0
+        self.counters = {n: world.counters(f"{kernel.__name__}.{n}", world.size if n == "finished" else tasks) for n in kernel.all_counters()}
+        self.context = world.context() if world.executor == "gpu" else 0
+
+
+def _numbers(kernel, world, numbers, cfg):
+    return {**numbers, "rank": world.rank, "world_size": world.size, "comm_sms": getattr(cfg, "comm_sms", 0)}
+
+
+def _grid(kernel, world, cfg, tasks):
+    """(blocks, blocks that communicate). Raises ConfigError if none would be left to compute."""
+    comm = cfg.comm_sms if kernel.communicates() else 0
+    if comm >= world.num_sms:
+        raise ConfigError(f"{kernel.__name__}: comm_sms = {comm}, but this rank has {world.num_sms} SMs. At least one must compute. "
+                          f"Use comm_sms = {max(1, world.num_sms // 8)}.", comm_sms=comm, num_sms=world.num_sms)
+    return min(tasks, world.num_sms - comm) + comm, comm
+
+
+class DeviceCall:
+    """A launch with all its arguments packed."""
+
+    def __init__(self, kernel, world, cfg, matrices, numbers, workspace):
+        from ..runtime import driver, tensormap
+        frozen = cfg.replace(**{n: 1 for n in cfg.runtime})
+        cubin, record = cache.compiled(kernel, frozen, lambda: kernel.plan(frozen))
+        shared_bytes = kernel.places(cfg)[1] + 1024
+        function = driver.load(cubin, record["symbol"], shared_bytes)
+        params = []
+        for name in kernel.tensors:
+            m = matrices[name]
+            blob = struct.pack("<QQQIIII", m.pointer, m.peers, m.pitch, m.rows, m.cols, world.size, world.rank).ljust(_HEADER, b"\0")
+            for rows, cols, swizzle in record["boxes"].get(name, ()):
+                blob += tensormap.encode(m.pointer, (m.rows, m.cols), m.pitch, m.dtype, (rows, cols), swizzle)
+            params.append((blob.ljust(_HEADER * (1 + _SLOTS), b"\0"), 128))
+        for name in kernel.all_counters():
+            c = workspace.counters[name]
+            params.append((struct.pack("<QQII", c.pointer, c.peers_table, world.size, world.rank).ljust(_HEADER, b"\0"), 128))
+        for value in _numbers(kernel, world, numbers, cfg).values():
+            params += [(struct.pack("<i", v), 4) for v in (value if isinstance(value, tuple) else (value,))]
+        params.append((struct.pack("<Q", workspace.context), 8))
+        grid, _ = _grid(kernel, world, cfg, numbers["tasks"])
+        world.hang_names = names(kernel, record)
+        self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=True)
+        self.fire = self.launch.fire
+
+
+def names(kernel, record):
+    """How the host reads a hang record of this kernel."""
+    def describe(r):
+        role = ("?", "loader", "consumer", "storer", "communicator")[r.role if r.role < 5 else 0]
+        if r.kind & 255 == 1:
+            ring = [(n, (r.which - at) // 8) for n, (at, count) in record["semaphores"].items() if at <= r.which < at + 8 * count]
+            what = f"semaphore {ring[0][0]}[{ring[0][1]}] phase {r.expected}" if ring else f"semaphore at {r.which}"
+            return f"{kernel.__name__}: rank {r.rank} block {r.block} {role} waits for {what}"
+        counter = record["counters"][r.kind >> 8] if r.kind >> 8 < len(record["counters"]) else "?"
+        return (f"{kernel.__name__}: rank {r.rank} block {r.block} {role} waits for counter {counter}[{r.which}]: expected {r.expected}, "
+                f"seen {r.seen}")
+    return describe
+
+
+class InterpretedCall:
+    """A launch on the interpreter: the same roles and drivers on NumPy arrays."""
+
+    def __init__(self, kernel, world, cfg, matrices, numbers, workspace, warps=WARPS):
+        kernel.check()
+        self.kernel, self.world, self.cfg, self.workspace, self.warps = kernel, world, cfg, workspace, warps
+        self.places = kernel.places(cfg)[0]
+        self.roles, self.numbers = kernel.roles(cfg), _numbers(kernel, world, numbers, cfg)
+        self.grid, self.comm = _grid(kernel, world, cfg, numbers["tasks"])
+        self.tensors = {n: cpu.Tensor(n, matrices[n].arrays, world.rank) for n in kernel.tensors}
+        self.counters = {n: cpu.Counters(n, c.arrays, world.rank) for n, c in workspace.counters.items()}
+
+    def fire(self, stream=0):
+        """Run the kernel; returns when this rank's part has ended."""
+        kernel, cfg = self.kernel, self.cfg
+        self.workspace.epoch += 1
+        fields = {**self.tensors, **self.counters, **self.numbers, "epoch": self.workspace.epoch}
+        g = namedtuple("Globals", fields)(**fields)
+        launch = self.world.session.launch(self.world.rank, kernel.__name__, self.grid, self.world.num_sms)
+        drive = {n: kernel.driver(r)(getattr(kernel, n), kernel.steps) for n, r in self.roles.items()}
+        sms = self.grid - self.comm
+        for number in range(self.grid):
+            block = launch.block(number)
+            if number >= sms:
+                self._communicate(launch, block, drive["communicator"], g, number - sms)
+                continue
+            s = self._shared(block)
+            for role in (r for r in self.roles.values() if r.name != "communicator"):
+                for part in range(role.workers):
+                    launch.role(block, role, part, lambda d=drive[role.name], s=s, part=part, n=number: d(cfg, g, s, part, n, sms))
+        launch.wait()
+
+    def _communicate(self, launch, block, drive, g, number):
+        role, workers = self.roles["communicator"], self.comm * self.warps
+        for warp in range(self.warps):
+            launch.role(block, role, warp, lambda w=number * self.warps + warp: drive(self.cfg, g, None, 0, w, workers))
+
+    def _shared(self, block):
+        made = {}
+        for name, (offset, decl) in self.places.items():
+            if isinstance(decl, Semaphore):
+                made[name] = block.semaphore(name, decl, self.roles[decl.by].arrivals)
+            else:
+                made[name] = block.tile(name, offset, decl)
+        return namedtuple("Shared", made)(**made)
+
+
+def prepare(kernel, world, cfg, matrices, numbers, workspace):
+    """The call on this world's executor; ``.fire(stream)`` runs it."""
+    return (DeviceCall if world.executor == "gpu" else InterpretedCall)(kernel, world, cfg, matrices, numbers, workspace)
