@@ -5,14 +5,16 @@ asynchronous copy or multiplication takes effect; vector clocks tell whether wha
 waits order is enough. The same seed gives the same run, in any process.
 """
 
+from .access import fence_async, read, write
 from .accumulator import Accumulator
 from .counters import Counters
 from .launch import Block, Launch
-from .memory import SharedTile, Tensor, Window, dtype_of, fence_async, read, write
 from .operations import transfer
 from .scheduler import Session
 from .semaphore import Semaphore, SemaphoreRing
 from .task import current
+from .tensor import Tensor, Window
+from .tiles import SharedTile, dtype_of
 from .turns import sync, turn_pass, turn_wait
 
 __all__ = ["Session", "Launch", "Block", "SharedTile", "SemaphoreRing", "Semaphore", "Tensor", "Window", "Counters", "Accumulator",

@@ -3,8 +3,8 @@
 import numpy as np
 
 from ..errors import ContractError, ProtocolError
+from .access import access
 from .clocks import advance
-from .memory import access
 from .operations import Operation
 from .report import error, site
 from .task import current
@@ -75,13 +75,15 @@ class Accumulator:
 
     def _check_idle(self):
         if self._flying:
-            raise error(ProtocolError, current(), f"accumulator touched before mma_wait: {self._flying} multiplications into it are in flight. Its "
+            raise error(ProtocolError, current(), f"accumulator touched before mma_wait: {self._flying} multiplications into it "
+                                                  "are in flight. Its "
                                                   f"registers belong to the tensor cores until then. Call mma_wait(acc, 0) first.")
 
     def _check_fit(self, a, b, b_transposed, task):
         inner, cols = (b.shape[1], b.shape[0]) if b_transposed else b.shape
         if tuple(a.shape) != (self.rows, inner) or cols != self.cols:
-            raise error(ContractError, task, f"mma: a {tuple(a.shape)} times b {tuple(b.shape)}{' transposed' if b_transposed else ''} into "
+            raise error(ContractError, task, f"mma: a {tuple(a.shape)} times b "
+                                             f"{tuple(b.shape)}{' transposed' if b_transposed else ''} into "
                                              f"{self.shape}. The shapes must fit.")
 
 

@@ -6,10 +6,10 @@ from greenlet import getcurrent
 
 from ..errors import ConfigError, ProtocolError
 from .clocks import advance, covers, join
-from .memory import Arena, SharedTile, dtype_of
 from .operations import BulkStores, check_drained
 from .semaphore import SemaphoreRing
 from .task import HostTask, RoleTask
+from .tiles import Arena, SharedTile, dtype_of
 
 
 class Block:
@@ -161,7 +161,8 @@ def _end_of(block):
     for task in block.tasks:
         for component, epoch in task.slots:
             if not covers(clock, component, epoch):
-                raise ProtocolError(f"{task.name}: ended while a load into its shared memory may be in flight. Nobody waits for its semaphore, and "
+                raise ProtocolError(f"{task.name}: ended while a load into its shared memory may be in flight. Nobody waits for "
+                                    "its semaphore, and "
                                     f"shared memory is gone when the block ends. Wait for every phase that a load completes.",
                                     rank=task.rank, block=block.number, role=task.role.name, task=task.name)
         for component, epoch in task.used():

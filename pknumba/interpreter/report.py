@@ -4,7 +4,9 @@ import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_INSIDE = (_HERE, os.path.join(os.path.dirname(os.path.dirname(_HERE)), "primitives") + os.sep)
+_PACKAGE = os.path.dirname(os.path.dirname(_HERE))
+#: Folders whose frames are never the kernel's own: lowering wraps each primitive.
+_INSIDE = tuple(os.path.join(_PACKAGE, folder) + os.sep for folder in ("interpreter", "primitives", "lowering"))
 _known = {}
 
 
@@ -16,7 +18,8 @@ def _inside(filename):
 
 
 def site(frame=None):
-    """(code, line) of the first frame outside the interpreter and the primitives: the kernel's line. None if there is none."""
+    """(code, line) of the first frame outside the interpreter and what a primitive is made of: the kernel's line. None if there "
+      "is none."""
     frame = frame or sys._getframe(1)
     while frame is not None and _inside(frame.f_code.co_filename):
         frame = frame.f_back
@@ -89,8 +92,10 @@ def deadlock(blocked, alive, queued):
     rows = [waiting(t) for t in order]
     lines = [f"deadlock: {len(rows)} of {alive} tasks wait and nothing is in flight."]
     for launch, blocks in queued:
-        lines.append(f"  rank {launch.rank} launch {launch.name}: the grid cannot be resident. {launch.resident} of its {launch.grid} "
-                     f"blocks fit at once and block{'s' if len(blocks) > 1 else ''} {names(map(str, blocks), 4)} cannot start before "
+        lines.append(f"  rank {launch.rank} launch {launch.name}: the grid cannot be resident. {launch.resident} of its "
+                     f"{launch.grid} "
+                     f"blocks fit at once and block{'s' if len(blocks) > 1 else ''} {names(map(str, blocks), 4)} cannot start "
+                     "before "
                      f"another ends. Launch no more than {launch.resident} blocks.")
     lines += [f"  {row['task']} at {row['site']} waits for {row['why']}" for row in rows]
     return "\n".join(lines), rows

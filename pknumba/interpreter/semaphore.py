@@ -51,8 +51,10 @@ class Semaphore:
             meant = self._meant(max(last, self._known(task)), parity)
         while True:
             if self.phase > meant + 1:
-                raise error(ProtocolError, task, f"{self.name}: waits for phase {meant} (parity {parity}), but phases up to {self.phase - 1} have "
-                            f"completed: the parity no longer identifies it. A role may be at most one phase behind. Arrive only after the "
+                raise error(ProtocolError, task, f"{self.name}: waits for phase {meant} (parity {parity}), but phases up to "
+                                                 f"{self.phase - 1} have "
+                            f"completed: the parity no longer identifies it. A role may be at most one phase behind. Arrive only "
+                            "after the "
                             f"role that waits has seen the phase before.", semaphore=self.name)
             if self.phase & 1 != parity:
                 break
@@ -70,7 +72,8 @@ class Semaphore:
         """Arrive, and announce `nbytes` that copies will complete. PTX: mbarrier.arrive.expect_tx."""
         task = current()
         if task.role.name != self.by:
-            raise error(ContractError, task, f"semaphore {self.name} is declared by={self.by!r}, {task.role.name} may not arrive on it.",
+            raise error(ContractError, task, f"semaphore {self.name} is declared by={self.by!r}, {task.role.name} may not arrive "
+                                             "on it.",
                         semaphore=self.name)
         if task.session.races:
             self._release(task.clock, (task.component, task.epoch))
@@ -79,7 +82,8 @@ class Semaphore:
         self.arrived += 1
         self.arrived_by.append(task.name)
         if self.arrived > self.arrivals:
-            raise error(ProtocolError, task, f"{self.name}: {self.arrived} arrivals in phase {self.phase} (by {names(self.arrived_by)}), "
+            raise error(ProtocolError, task, f"{self.name}: {self.arrived} arrivals in phase {self.phase} (by "
+                                             f"{names(self.arrived_by)}), "
                         f"expected {self.arrivals}. Each worker of {self.by} arrives once a phase.", semaphore=self.name)
         self._update(task.session)
         task.pause()
@@ -135,12 +139,15 @@ class Semaphore:
             text += f"; {self.pending_bytes} bytes announced and not copied"
         elif self.pending_bytes < 0:
             text += f"; {-self.pending_bytes} bytes copied and not announced"
-        return text + (f"; phase {self.phase - 1} was completed by {names(self.last_by)})" if self.phase else "; nobody completed a phase)")
+        return text + (f"; phase {self.phase - 1} was completed by {names(self.last_by)})" if self.phase else "; nobody completed "
+                                                                                                              "a phase)")
 
     def check_end(self):
         """ProtocolError if something is left when the block has ended."""
         if self.arrived or self.pending_bytes:
-            raise ProtocolError(f"{self.name} of {self.block.label}: the block ended with {self.arrived} of {self.arrivals} arrivals "
-                                f"(by {names(self.arrived_by)}) and {self.pending_bytes} bytes outstanding in phase {self.phase}. Every phase that "
+            raise ProtocolError(f"{self.name} of {self.block.label}: the block ended with {self.arrived} of {self.arrivals} "
+                                "arrivals "
+                                f"(by {names(self.arrived_by)}) and {self.pending_bytes} bytes outstanding in phase {self.phase}. "
+                                "Every phase that "
                                 f"is begun must complete. Make the roles take the same number of steps.",
                                 semaphore=self.name, rank=self.block.launch.rank, block=self.block.number)

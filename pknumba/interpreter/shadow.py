@@ -159,10 +159,27 @@ def unfenced(cell, clock):
     return None
 
 
+def _remedy(task, kind, other):
+    """What would order the other access before `task`."""
+    who, name = other[2], other[3]
+    mine = who == task.name
+    if other[5]:
+        done = "afterwards, and wait for that here"
+        return f"Let {who} arrive on a semaphore or add to a counter {done}."
+    if name == "mma":
+        done, after = "mma_wait", "arrive on a semaphore"
+    elif name.startswith("load"):
+        return "Wait for the phase of the semaphore that the load completes."
+    else:
+        done, after = ("store_async_read_wait" if kind == "read" else "store_async_wait"), "arrive or signal"
+    return f"Call {done} first." if mine else f"Let {who} call {done}, then {after}, and wait for that here."
+
+
 def _race(task, kind, name, region, place, other_kind, other):
     text = {"read": "read", "write": "write"}.get(kind, "reduction")
     return RaceError(
-        f"{task.name} at {where(place)}: {text} of {region.label} by {name} is not ordered after the {other_kind} by {other[3]} of {other[2]} "
-        f"at {where(other[4])}. Two accesses to the same memory need an order unless both only read. Wait for something that "
-        f"{other[2]} does after its {other_kind} has completed.",
+        f"{task.name} at {where(place)}: {text} of {region.label} by {name} is not ordered after the {other_kind} by {other[3]} "
+        f"of {other[2]} "
+        f"at {where(other[4])}. Two accesses to the same memory need an order unless both only read. "
+        f"{_remedy(task, other_kind, other)}",
         **origin(task, place), region=region.label, other=dict(task=other[2], kind=other_kind, primitive=other[3], site=where(other[4])))

@@ -119,6 +119,7 @@ def current():
     """The role that runs now: .rank .block .role .part .name .session .rng .stores. ContractError outside a kernel."""
     task = getcurrent()
     if task.__class__ is not RoleTask:
-        raise ContractError("primitive: called outside a kernel. Primitives run in the roles of a launch. Call the operator, or launch "
+        raise ContractError("primitive: called outside a kernel. Primitives run in the roles of a launch. Call the operator, or "
+                            "launch "
                             "the role through its template.")
     return task

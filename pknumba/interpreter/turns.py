@@ -14,7 +14,8 @@ class _Turns:
 
     def describe(self, task):
         last = f"; turn {self.passed - 1} was passed by {self.by}" if self.passed else ""
-        return f"turn {task.wanted} (turns 0 to {self.passed - 1} have been passed{last})" if last else f"turn {task.wanted} (none was passed)"
+        return f"turn {task.wanted} (turns 0 to {self.passed - 1} have been passed{last})" if last else f"turn {task.wanted} "
+                                                                                                        "(none was passed)"
 
 
 def turn_wait(turn):
@@ -35,7 +36,8 @@ def turn_pass(turn):
     task, turn = current(), int(turn)
     turns = task.block.turns.setdefault(task.role.name, _Turns())
     if task.turn != turn or turns.passed != turn:
-        raise error(ProtocolError, task, f"turn_pass({turn}): this worker last waited for turn {task.turn} and {turns.passed} turns have been passed. "
+        raise error(ProtocolError, task, f"turn_pass({turn}): this worker last waited for turn {task.turn} and {turns.passed} "
+                                         "turns have been passed. "
                                          f"Only whoever has the turn may pass it, once. Call turn_wait({turn}) first.")
     turns.passed, turns.by, task.turn = turn + 1, task.name, None
     if task.session.races:

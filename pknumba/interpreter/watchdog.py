@@ -34,7 +34,8 @@ class Watchdog:
                     """HangError with a message: an asynchronous exception is a class."""
 
                     def __init__(self, name=self.name, seconds=self.seconds):
-                        super().__init__(f"{name}: ran for {seconds} s without calling a primitive. A kernel waits through primitives only: a "
+                        super().__init__(f"{name}: ran for {seconds} s without calling a primitive. A kernel waits through "
+                                         "primitives only: a "
                                          f"loop in plain Python keeps all others from running.")
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._target), ctypes.py_object(RoleHang))
                 return
