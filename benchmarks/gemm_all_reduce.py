@@ -45,7 +45,7 @@ def scale(call):
 def many(world, sets, out, calls):
     """Relative errors of that many consecutive calls, a tensor on the device; the host waits for nothing before the end."""
     A = torch.empty_like(sets[0][0])
-    result = torch.as_tensor(out.local, device="cuda") if not isinstance(out.local, torch.Tensor) else out.local
+    result = protocol.as_torch(out.local)
     errors = torch.full((calls,), float("nan"), device="cuda", dtype=torch.float64)
     for call in range(calls):
         A0, B, total = sets[call % POOL]
@@ -95,8 +95,8 @@ def case(world, shape, dtype, args):
         plain = timed(world, partial(gemm, world, A, B, out=C), args.rounds)
     gpus = len(set(world.allgather(world.device)))
     if world.rank == 0:
-        protocol.write(args.out, "gemm_all_reduce", shape, dtype, ours, "pknumba gemm without the all-reduce", plain, worst, world=world.size,
-                       gpus=gpus, config="chosen by shape", calls_checked=args.calls,
+        protocol.write(args.out, "gemm_all_reduce", shape, dtype, ours, "pknumba gemm without the all-reduce", plain, worst,
+                       world=world.size, gpus=gpus, config="chosen by shape", calls_checked=args.calls,
                        tflops=round(2 * shape[0] * shape[1] * shape[2] / protocol.summary(ours)[0] * 1e-6, 1))
     return True
 

@@ -82,7 +82,8 @@ def first(args, repeats=3):
                 runs.append(first_call(cache))
     for state, runs in found.items():
         seconds = {key: [round(run[key], 3) for run in runs] for key in ("import_s", "world_s")}
-        protocol.write(args.out, f"first call, {state} disk cache", (4096, 4096, 4096), "bfloat16", [r["call_s"] * 1e6 for r in runs], **seconds)
+        protocol.write(args.out, f"first call, {state} disk cache", (4096, 4096, 4096), "bfloat16",
+                       [run["call_s"] * 1e6 for run in runs], **seconds)
     return True
 
 

@@ -23,6 +23,8 @@ from pathlib import Path
 
 import torch
 
+from pknumba.runtime.arrays import describe
+
 ROOT = Path(__file__).resolve().parent.parent
 #: Bytes that rotating buffers take in all, many times the 60 MB L2 of an H200; long calls flush it themselves in part.
 ROTATE, ROTATE_LONG = 1_000_000_000, 300_000_000
@@ -137,6 +139,14 @@ def relative_error(result, A, B, rows=2048):
     return ((result[chosen].double() - expected).norm() / expected.norm()).item()
 
 
+def as_torch(array):
+    """A torch tensor on the memory of any array of pknumba's (CuPy, DeviceArray, ...); bfloat16 goes as its bits."""
+    info = describe(array)
+    bits = dict(shape=info.shape, typestr="<i2", data=(info.pointer, False), strides=info.strides, version=3)
+    face = type("Bits", (), {"__cuda_array_interface__": bits, "owner": array})()
+    return torch.as_tensor(face, device="cuda").view(getattr(torch, info.dtype))
+
+
 def _version(name):
     try:
         return importlib.metadata.version(name)
@@ -172,7 +182,8 @@ def surroundings():
                 when=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
 
-def write(path, op, shape, dtype, times, baseline=None, baseline_times=None, rel_error=None, world=1, gpus=1, config=None, **more):
+def write(path, op, shape, dtype, times, baseline=None, baseline_times=None, rel_error=None, *, world=1, gpus=1, config=None,
+          **more):
     """Add one JSON line and print it short. Times are lists of microseconds; ratio = baseline's median / ours (above 1: faster)."""
     time_us, p10, p90 = summary(times)
     line = dict(op=op, shape=list(shape), dtype=dtype, world=world, gpus=gpus, executor="gpu", baseline=baseline, ratio=None,
