@@ -34,7 +34,8 @@ class Session:
         reproduce: the line that failures end with; the world may set it.
     """
 
-    def __init__(self, seed=0, policy="random", completion="random", races=True, max_switches=None, watchdog=None, trace=False, heap=None):
+    def __init__(self, seed=0, policy="random", completion="random", races=True, max_switches=None, watchdog=None, trace=False,
+                 heap=None):
         self.seed, self.policy, self.completion = seed, policy, completion
         self.races, self.max_switches, self.watchdog, self.heap = races and heap is None, max_switches, watchdog, heap
         self.rng = random.Random(seed)
@@ -110,7 +111,8 @@ class Session:
 
     @property
     def reproduce(self):
-        return self._reproduce or (f'World.local({self.world_size}, executor="interpreter", seed={self.seed}, policy="{self.policy}", '
+        return self._reproduce or (f'World.local({self.world_size}, executor="interpreter", seed={self.seed}, '
+                                   f'policy="{self.policy}", '
                                    f'completion="{self.completion}")')
 
     @reproduce.setter

@@ -139,8 +139,9 @@ class Semaphore:
             text += f"; {self.pending_bytes} bytes announced and not copied"
         elif self.pending_bytes < 0:
             text += f"; {-self.pending_bytes} bytes copied and not announced"
-        return text + (f"; phase {self.phase - 1} was completed by {names(self.last_by)})" if self.phase else "; nobody completed "
-                                                                                                              "a phase)")
+        if not self.phase:
+            return text + "; nobody completed a phase)"
+        return text + f"; phase {self.phase - 1} was completed by {names(self.last_by)})"
 
     def check_end(self):
         """ProtocolError if something is left when the block has ended."""

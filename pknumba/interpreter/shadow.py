@@ -102,7 +102,9 @@ def _overlap(a, b):
 
 
 def _contains(outer, inner):
-    return (outer[:2] == inner[:2] and outer[2] <= inner[2] and outer[3] >= inner[3] and outer[4] <= inner[4] and outer[5] >= inner[5])
+    """Whether the region `inner` lies inside `outer`; not found for different pitches, which is safe."""
+    return (outer[:2] == inner[:2] and outer[2] <= inner[2] and outer[3] >= inner[3] and outer[4] <= inner[4]
+            and outer[5] >= inner[5])
 
 
 def check(cell, task, kind, name, region, place):
@@ -182,4 +184,5 @@ def _race(task, kind, name, region, place, other_kind, other):
         f"of {other[2]} "
         f"at {where(other[4])}. Two accesses to the same memory need an order unless both only read. "
         f"{_remedy(task, other_kind, other)}",
-        **origin(task, place), region=region.label, other=dict(task=other[2], kind=other_kind, primitive=other[3], site=where(other[4])))
+        **origin(task, place), region=region.label,
+        other=dict(task=other[2], kind=other_kind, primitive=other[3], site=where(other[4])))

@@ -120,6 +120,5 @@ def current():
     task = getcurrent()
     if task.__class__ is not RoleTask:
         raise ContractError("primitive: called outside a kernel. Primitives run in the roles of a launch. Call the operator, or "
-                            "launch "
-                            "the role through its template.")
+                            "launch the role through its template.")
     return task

@@ -13,9 +13,9 @@ class _Turns:
         self.passed, self.clock, self.waiters, self.by = 0, None, [], None
 
     def describe(self, task):
-        last = f"; turn {self.passed - 1} was passed by {self.by}" if self.passed else ""
-        return f"turn {task.wanted} (turns 0 to {self.passed - 1} have been passed{last})" if last else f"turn {task.wanted} "
-                                                                                                        "(none was passed)"
+        if not self.passed:
+            return f"turn {task.wanted} (no turn was passed)"
+        return f"turn {task.wanted} (turns 0 to {self.passed - 1} were passed, the last by {self.by})"
 
 
 def turn_wait(turn):
