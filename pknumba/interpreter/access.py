@@ -37,8 +37,8 @@ def access(task, region, kind, name, at, place, generic):
         else:
             if not region.arena.initialised(cell):
                 raise ProtocolError(f"{task.name} at {where(place)}: {name} reads {region.label}, which nothing has written. "
-                                    "Shared memory starts "
-                                    f"undefined. Wait for the semaphore of the load first.", **origin(task, place))
+                                    "Shared memory starts undefined. Wait for the semaphore of the load first.",
+                                    **origin(task, place))
             if not generic:
                 _check_fence(task, region, cell, name, place)
     record(region.shadow, cell, kind, (*at, task.name, name, place, generic, kind))
@@ -49,10 +49,9 @@ def _check_fence(task, region, cell, name, place):
     if write is not None:
         raise ProtocolError(
             f"{task.name} at {where(place)}: {name} reads {region.label} through the async proxy, but {write[2]} wrote it at "
-            f"{where(write[4])} "
-            f"and has not called fence_async since. Ordinary writes reach the copy engine and the tensor cores only through a "
-            "proxy fence. "
-            f"Call fence_async(tile) after the write, before arriving.", **origin(task, place), writer=write[2])
+            f"{where(write[4])} and has not called fence_async since. Ordinary writes reach the copy engine and the tensor cores "
+            "only through a proxy fence. Call fence_async(tile) after the write, before arriving.",
+            **origin(task, place), writer=write[2])
 
 
 def fence_async(tile):

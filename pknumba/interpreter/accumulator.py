@@ -76,15 +76,15 @@ class Accumulator:
     def _check_idle(self):
         if self._flying:
             raise error(ProtocolError, current(), f"accumulator touched before mma_wait: {self._flying} multiplications into it "
-                                                  "are in flight. Its "
-                                                  f"registers belong to the tensor cores until then. Call mma_wait(acc, 0) first.")
+                                                  "are in flight. Its registers belong to the tensor cores until then. Call "
+                                                  "mma_wait(acc, 0) first.")
 
     def _check_fit(self, a, b, b_transposed, task):
         inner, cols = (b.shape[1], b.shape[0]) if b_transposed else b.shape
         if tuple(a.shape) != (self.rows, inner) or cols != self.cols:
             raise error(ContractError, task, f"mma: a {tuple(a.shape)} times b "
-                                             f"{tuple(b.shape)}{' transposed' if b_transposed else ''} into "
-                                             f"{self.shape}. The shapes must fit.")
+                                             f"{tuple(b.shape)}{' transposed' if b_transposed else ''} into {self.shape}. The "
+                                             "shapes must fit.")
 
 
 class _Product:

@@ -162,8 +162,8 @@ def _end_of(block):
         for component, epoch in task.slots:
             if not covers(clock, component, epoch):
                 raise ProtocolError(f"{task.name}: ended while a load into its shared memory may be in flight. Nobody waits for "
-                                    "its semaphore, and "
-                                    f"shared memory is gone when the block ends. Wait for every phase that a load completes.",
+                                    "its semaphore, and shared memory is gone when the block ends. Wait for every phase that a "
+                                    "load completes.",
                                     rank=task.rank, block=block.number, role=task.role.name, task=task.name)
         for component, epoch in task.used():
             clock = advance(clock, component, epoch)

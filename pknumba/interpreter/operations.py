@@ -108,12 +108,10 @@ def transfer(kind, source, target, completes=None, combine=None):
 def _check_fit(kind, source, target, combine, task):
     if source.dtype != target.dtype:
         raise error(ContractError, task, f"{kind}: {source.name} is {source.dtype}, {target.name} is {target.dtype}. A bulk copy "
-                                         "converts "
-                                         f"nothing. Use tiles of the tensor's dtype.")
+                                         "converts nothing. Use tiles of the tensor's dtype.")
     if prod(source.shape) != prod(target.shape):
         raise error(ContractError, task, f"{kind}: {source.name} has shape {source.shape}, {target.name} {target.shape}. A bulk "
-                                         "copy moves "
-                                         f"one tile onto one of the same size.")
+                                         "copy moves one tile onto one of the same size.")
     if combine is not None and combine not in _COMBINE:
         raise error(ContractError, task, f"{kind}: combine = {combine!r}. It must be one of {', '.join(_COMBINE)}.")
 
@@ -177,7 +175,7 @@ def check_drained(task):
     """ProtocolError if the role ends while the engine may still read shared memory for it."""
     left = task.stores.unread()
     if left:
-        raise ProtocolError(f"{task.name}: ended with {len(left)} bulk stores ({left[0].text}) whose source reads it never waited "
-                            "for. Shared "
-                            f"memory is gone when the block ends. Call store_async_read_wait(0) or store_async_wait() last.",
+        raise ProtocolError(f"{task.name}: ended with {len(left)} bulk stores ({left[0].text}) whose source reads it never "
+                            "waited for. Shared memory is gone when the block ends. Call store_async_read_wait(0) or "
+                            "store_async_wait() last.",
                             rank=task.rank, block=int(task.block), role=task.role.name, task=task.name)

@@ -93,9 +93,7 @@ def deadlock(blocked, alive, queued):
     lines = [f"deadlock: {len(rows)} of {alive} tasks wait and nothing is in flight."]
     for launch, blocks in queued:
         lines.append(f"  rank {launch.rank} launch {launch.name}: the grid cannot be resident. {launch.resident} of its "
-                     f"{launch.grid} "
-                     f"blocks fit at once and block{'s' if len(blocks) > 1 else ''} {names(map(str, blocks), 4)} cannot start "
-                     "before "
-                     f"another ends. Launch no more than {launch.resident} blocks.")
+                     f"{launch.grid} blocks fit at once and block{'s' if len(blocks) > 1 else ''} {names(map(str, blocks), 4)} "
+                     f"cannot start before another ends. Launch no more than {launch.resident} blocks.")
     lines += [f"  {row['task']} at {row['site']} waits for {row['why']}" for row in rows]
     return "\n".join(lines), rows

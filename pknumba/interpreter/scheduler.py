@@ -203,8 +203,7 @@ class Session:
             self._ask_hosts()
         if self.max_switches is not None and self.switches >= self.max_switches:
             raise HangError(f"session: {self.switches} switches and no end. The limit is max_switches = {self.max_switches}. "
-                            "Raise it, or look "
-                            f"for roles that wake each other for ever.")
+                            "Raise it, or look for roles that wake each other for ever.")
 
     def _ask_hosts(self):
         """Wake the hosts whose conditions have come true. Whether there were any."""

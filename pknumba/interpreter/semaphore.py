@@ -52,10 +52,9 @@ class Semaphore:
         while True:
             if self.phase > meant + 1:
                 raise error(ProtocolError, task, f"{self.name}: waits for phase {meant} (parity {parity}), but phases up to "
-                                                 f"{self.phase - 1} have "
-                            f"completed: the parity no longer identifies it. A role may be at most one phase behind. Arrive only "
-                            "after the "
-                            f"role that waits has seen the phase before.", semaphore=self.name)
+                                                 f"{self.phase - 1} have completed: the parity no longer identifies it. A role "
+                                                 "may be at most one phase behind. Arrive only after the role that waits has "
+                                                 "seen the phase before.", semaphore=self.name)
             if self.phase & 1 != parity:
                 break
             self.waiters.append(task)
@@ -83,8 +82,8 @@ class Semaphore:
         self.arrived_by.append(task.name)
         if self.arrived > self.arrivals:
             raise error(ProtocolError, task, f"{self.name}: {self.arrived} arrivals in phase {self.phase} (by "
-                                             f"{names(self.arrived_by)}), "
-                        f"expected {self.arrivals}. Each worker of {self.by} arrives once a phase.", semaphore=self.name)
+                                             f"{names(self.arrived_by)}), expected {self.arrivals}. Each worker of {self.by} "
+                                             "arrives once a phase.", semaphore=self.name)
         self._update(task.session)
         task.pause()
 
@@ -147,8 +146,7 @@ class Semaphore:
         """ProtocolError if something is left when the block has ended."""
         if self.arrived or self.pending_bytes:
             raise ProtocolError(f"{self.name} of {self.block.label}: the block ended with {self.arrived} of {self.arrivals} "
-                                "arrivals "
-                                f"(by {names(self.arrived_by)}) and {self.pending_bytes} bytes outstanding in phase {self.phase}. "
-                                "Every phase that "
-                                f"is begun must complete. Make the roles take the same number of steps.",
+                                f"arrivals (by {names(self.arrived_by)}) and {self.pending_bytes} bytes outstanding in phase "
+                                f"{self.phase}. Every phase that is begun must complete. Make the roles take the same number of "
+                                "steps.",
                                 semaphore=self.name, rank=self.block.launch.rank, block=self.block.number)

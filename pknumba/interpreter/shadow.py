@@ -181,8 +181,7 @@ def _race(task, kind, name, region, place, other_kind, other):
     text = {"read": "read", "write": "write"}.get(kind, "reduction")
     return RaceError(
         f"{task.name} at {where(place)}: {text} of {region.label} by {name} is not ordered after the {other_kind} by {other[3]} "
-        f"of {other[2]} "
-        f"at {where(other[4])}. Two accesses to the same memory need an order unless both only read. "
+        f"of {other[2]} at {where(other[4])}. Two accesses to the same memory need an order unless both only read. "
         f"{_remedy(task, other_kind, other)}",
         **origin(task, place), region=region.label,
         other=dict(task=other[2], kind=other_kind, primitive=other[3], site=where(other[4])))

@@ -42,8 +42,7 @@ class Tensor:
         row, col = int(coord[0]) * rows, int(coord[1]) * cols
         if row < 0 or col < 0:
             raise error(ProtocolError, running(), f"tensor {self.name}: window {tuple(map(int, coord))} of {tuple(shape)} starts "
-                                                  "before the array. Coordinates "
-                                f"count windows from 0.")
+                                                  "before the array. Coordinates count windows from 0.")
         return Window(view, row, col, rows, cols, tuple(shape))
 
 
@@ -59,9 +58,8 @@ class _View:
         self.owner = peer
         flat = array.reshape(1, -1) if array.ndim < 2 else array.reshape(-1, array.shape[-1])
         if array.size and not np.shares_memory(flat, array):
-            raise LayoutError(f"tensor {tensor.name}: strides {array.strides} of shape {array.shape} cannot be seen as rows. Only "
-                              "the "
-                              f"distance of rows may differ from a contiguous array's.")
+            raise LayoutError(f"tensor {tensor.name}: strides {array.strides} of shape {array.shape} cannot be seen as rows. "
+                              "Only the distance of rows may differ from a contiguous array's.")
         self.array, self.rows, self.cols = flat, *flat.shape
         self.shadow = self.grid = None
 

@@ -53,8 +53,7 @@ class SharedTile:
         self.nbytes = prod(self.shape) * dtype.itemsize
         if offset < 0 or offset + self.nbytes > SHARED_LIMIT:
             raise ConfigError(f"tile {name}: bytes {offset} to {offset + self.nbytes} of shared memory. A block has "
-                              f"{SHARED_LIMIT}. Use "
-                              f"smaller tiles or fewer stages.")
+                              f"{SHARED_LIMIT}. Use smaller tiles or fewer stages.")
         self.array = arena.bytes[offset:offset + self.nbytes].view(dtype).reshape(self.shape)
         self._flat = arena.bytes[offset:offset + self.nbytes].view(_POISON[dtype.itemsize][0])
         self._parts, self._cell = {}, None
@@ -73,8 +72,8 @@ class SharedTile:
     def _part(self, key):
         if len(key) > len(self.shape) - 2:
             raise error(ContractError, running(), f"tile {self.name}: index {list(key)} of shape {self.shape}. Only the "
-                                                  "dimensions before the last two count "
-                                f"tiles. Read the tile into registers to use its rows.")
+                                                  "dimensions before the last two count tiles. Read the tile into registers to "
+                                                  "use its rows.")
         for i, n in zip(key, self.shape):
             if not 0 <= i < n:
                 raise error(ProtocolError, running(), f"tile {self.name}: index {list(key)} lies outside shape {self.shape}.")

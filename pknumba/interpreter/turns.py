@@ -37,8 +37,8 @@ def turn_pass(turn):
     turns = task.block.turns.setdefault(task.role.name, _Turns())
     if task.turn != turn or turns.passed != turn:
         raise error(ProtocolError, task, f"turn_pass({turn}): this worker last waited for turn {task.turn} and {turns.passed} "
-                                         "turns have been passed. "
-                                         f"Only whoever has the turn may pass it, once. Call turn_wait({turn}) first.")
+                                         "turns have been passed. Only whoever has the turn may pass it, once. Call "
+                                         f"turn_wait({turn}) first.")
     turns.passed, turns.by, task.turn = turn + 1, task.name, None
     if task.session.races:
         turns.clock = task.clock.copy() if turns.clock is None else join(turns.clock, task.clock)

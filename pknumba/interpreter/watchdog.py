@@ -35,7 +35,6 @@ class Watchdog:
 
                     def __init__(self, name=self.name, seconds=self.seconds):
                         super().__init__(f"{name}: ran for {seconds} s without calling a primitive. A kernel waits through "
-                                         "primitives only: a "
-                                         f"loop in plain Python keeps all others from running.")
+                                         "primitives only: a loop in plain Python keeps all others from running.")
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._target), ctypes.py_object(RoleHang))
                 return
