@@ -57,9 +57,11 @@ def guarded(name, main):
     try:
         return main()
     except errors.PknumbaError as problem:
-        rank = f"rank {RANK}: " if LAUNCHED else ""
-        print(f"{name}: {rank}{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
         status = 2 if isinstance(problem, (ValueError, TypeError, errors.UnsupportedError)) else 1
+        # A request that cannot be carried out needs no more than its first line; a kernel that failed needs the whole report.
+        text = str(problem).partition("\n")[0] if status == 2 else str(problem)
+        rank = f"rank {RANK}: " if LAUNCHED else ""
+        print(f"{name}: {rank}{type(problem).__name__}: {text}", file=sys.stderr, flush=True)
     except Exception:
         if not LAUNCHED:
             raise

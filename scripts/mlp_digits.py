@@ -135,7 +135,7 @@ def main():
     p.add_argument("--epochs", type=at_least(1), default=40)
     p.add_argument("--batch", type=at_least(1), default=150, help="images read at once")
     args = p.parse_args()
-    world = open_world(args.world or (int(LAUNCHED) if LAUNCHED else 4), args.executor)
+    world = open_world(args.world or LAUNCHED or 4, args.executor)
     say(f"fit: {HIDDEN} hidden units on scikit-learn's digits, one process")
     results = world.run(read, args)
     agreed = all(np.array_equal(r[0], results[0][0]) for r in results)

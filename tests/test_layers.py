@@ -47,7 +47,7 @@ FENCES = {
 #: "file:function" or "file:Class.role" -> why it may be longer than its limit.
 LONG_FUNCTIONS = {}
 LONG_ROLES = {
-    "pknumba/kernels/gemm.py:Gemm.consumer": "its accumulator lives in registers from the first mma to the last store: two loops, one function",
+    "pknumba/kernels/gemm.py:Gemm.consumer": "the accumulator lives in registers from first mma to last store: two loops, one role",
 }
 ROLES = {"loader", "consumer", "storer", "communicator"}
 
