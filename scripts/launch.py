@@ -39,8 +39,16 @@ def open_world(size, executor, seed=0):
     """World of ``size`` ranks: the first of mpirun's, or in this process. None on a rank of mpirun that is not among them."""
     if not LAUNCHED:
         return World.local(size, executor=executor, seed=seed)
-    world = World.mpi(executor=executor)
+    world = World.mpi(executor=executor, seed=seed)
     return world if size == world.size else world.split(range(size))
+
+
+def on_every_rank(world, main, *args):
+    """Results of main(world, *args), one for each rank of this process.
+
+    Under mpirun main is called outside of ``world.run``, which would end the job at an error, so that ``guarded`` reports it.
+    """
+    return [main(world, *args)] if LAUNCHED else world.run(main, *args)
 
 
 def to_numpy(array):

@@ -15,7 +15,7 @@ import time
 
 import ml_dtypes
 import numpy as np
-from launch import FIRST, LAUNCHED, Parser, at_least, guarded, open_world, to_numpy
+from launch import FIRST, LAUNCHED, Parser, at_least, guarded, on_every_rank, open_world, to_numpy
 from operators import FLOAT32, ROUNDING
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -137,7 +137,8 @@ def main():
     args = p.parse_args()
     world = open_world(args.world or LAUNCHED or 4, args.executor)
     say(f"fit: {HIDDEN} hidden units on scikit-learn's digits, one process")
-    results = world.run(read, args)
+    with world:
+        results = on_every_rank(world, read, args)
     agreed = all(np.array_equal(r[0], results[0][0]) for r in results)
     return 0 if judge(world, results[0], started) and agreed else 1
 

@@ -122,6 +122,13 @@ def test_more_ranks_than_mpirun_started(mpirun):
         "run.py: --world 3 asks for more ranks than the 2 that mpirun started. See run.py --help."]
 
 
+def test_a_bad_config_under_mpirun_is_a_line_of_each_rank(mpirun):
+    done = mpirun(2, ROOT / "scripts" / "run.py", "gemm_all_reduce", *SMALL, "--config", "tile_m=100")
+    assert done.returncode == 2, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("run.py: ")]
+    assert said and all("ConfigError" in line and "tile_m = 100" in line for line in said) and "Traceback" not in done.stderr
+
+
 def test_no_gpu_is_said():
     """Asked for a GPU that is not there, the request cannot be carried out; with one, it passes."""
     done = run("gemm", "--executor", "gpu")
