@@ -17,11 +17,10 @@ import ml_dtypes
 import numpy as np
 from launch import FIRST, LAUNCHED, Parser, at_least, guarded, on_every_rank, open_world, to_numpy
 from operators import FLOAT32, ROUNDING
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from pknumba import gemm, gemm_all_reduce
 
+STARTED = time.perf_counter()
 BFLOAT16 = ml_dtypes.bfloat16
 HIDDEN, CLASSES, ACCURACY = 384, 10, 0.95
 
@@ -34,6 +33,8 @@ def say(text):
 
 def data():
     """Images (n, 64) in 0..1, exact in bfloat16, and labels (n,): (train images, test images, train labels, test labels)."""
+    from sklearn.datasets import load_digits             # seconds to import: one rank does it
+    from sklearn.model_selection import train_test_split
     images, labels = load_digits(return_X_y=True)
     return train_test_split((images / 16).astype(np.float32), labels, test_size=0.25, stratify=labels, random_state=0)
 
@@ -96,10 +97,16 @@ def single(images, parts):
     return scores, bound + u * (np.abs(scores) + bound)
 
 
+def prepare(epochs):
+    """On one rank: (weights, images to read, their labels)."""
+    say(f"fit: {HIDDEN} hidden units on scikit-learn's digits, one process")
+    train_images, test_images, train_labels, test_labels = data()
+    return fit(train_images, train_labels, epochs), test_images, test_labels
+
+
 def read(world, args):
     """One rank's part. Returns (scores of all test images, shares of all ranks, test images, labels, seconds)."""
-    train_images, test_images, train_labels, test_labels = data()
-    weights = world.allgather(fit(train_images, train_labels, args.epochs) if world.rank == 0 else None)[0]
+    weights, test_images, test_labels = world.allgather(prepare(args.epochs) if world.rank == 0 else None)[0]
     parts = shares(weights, world.size)
     W1, W2 = (world.asarray(x) for x in parts[world.rank])
     scores, start = [], time.perf_counter()
@@ -111,7 +118,7 @@ def read(world, args):
     return np.concatenate(scores), parts, test_images, test_labels, time.perf_counter() - start
 
 
-def judge(world, found, started):
+def judge(world, found):
     """Print the result of one rank and say whether it is right."""
     scores, parts, images, labels, seconds = found
     expected, bound = single(images, parts)
@@ -121,14 +128,13 @@ def judge(world, found, started):
     say(f"accuracy {accuracy:.4f} on {len(labels)} unseen images (NumPy on one process {alone:.4f}; at least {ACCURACY} is asked)\n"
         f"largest difference from NumPy {difference:.4f} in scores up to {np.max(np.abs(expected)):.1f}, "
         f"{share:.2f} of what rounding to bfloat16 allows\n"
-        f"executor {world.executor}, {world.size} ranks, reading {seconds:.2f} s, in all {time.perf_counter() - started:.1f} s\n"
+        f"executor {world.executor}, {world.size} ranks, reading {seconds:.2f} s, in all {time.perf_counter() - STARTED:.1f} s\n"
         f"{'PASS' if passed else 'FAIL'}")
     return passed
 
 
 def main():
     """Fit, read, judge. Returns the exit status."""
-    started = time.perf_counter()
     p = Parser(prog="mlp_digits.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     p.add_argument("--world", type=at_least(1), help="ranks in this process, without mpirun (4)")
     p.add_argument("--executor", choices=["auto", "gpu", "interpreter"], default="auto")
@@ -136,11 +142,10 @@ def main():
     p.add_argument("--batch", type=at_least(1), default=150, help="images read at once")
     args = p.parse_args()
     world = open_world(args.world or LAUNCHED or 4, args.executor)
-    say(f"fit: {HIDDEN} hidden units on scikit-learn's digits, one process")
     with world:
         results = on_every_rank(world, read, args)
     agreed = all(np.array_equal(r[0], results[0][0]) for r in results)
-    return 0 if judge(world, results[0], started) and agreed else 1
+    return 0 if judge(world, results[0]) and agreed else 1
 
 
 if __name__ == "__main__":
