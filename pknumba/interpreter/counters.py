@@ -142,6 +142,10 @@ class Counters:
         array, number, _, value = task.wanted
         return reached(self._value(array, number), value)
 
+    def forget(self, task):
+        """`task` is woken by other means than an addition of this process."""
+        task.wanted[2].waiters.remove(task)
+
     def describe(self, task):
         array, number, additions, value = task.wanted
         if self.slots:

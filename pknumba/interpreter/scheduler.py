@@ -111,6 +111,9 @@ class Session:
 
     @property
     def reproduce(self):
+        if self.heap is not None and not self._reproduce:
+            return (f'World.mpi(executor="interpreter", seed={self.seed}, policy="{self.policy}", completion="{self.completion}") on '
+                    f"{self.heap.size} ranks (the order between processes may differ)")
         return self._reproduce or (f'World.local({self.world_size}, executor="interpreter", seed={self.seed}, '
                                    f'policy="{self.policy}", '
                                    f'completion="{self.completion}")')

@@ -1,0 +1,292 @@
+"""Ranks that are MPI processes of one node: shared arrays and counters, and deadlocks across processes found exactly.
+
+Each process runs its own session; counters and symmetric arrays live in MPI shared windows. Nothing is sent while a kernel
+runs: whoever has nothing to do polls. A control page says what each rank has announced (``events``: additions it made, each
+counted *after* its write), what each idle rank had seen (``seen``: the events before its last fruitless poll) and in which
+state it is. All ranks are stuck if and only if, between two equal readings of ``events``, every rank is idle and has seen all of
+them, or has ended, or waits in host code for a rank that is stuck. That never becomes false again, so every rank finds it
+without a time-out. Race checking is off: clocks would have to be shared too.
+"""
+
+import atexit
+import fcntl
+import os
+import tempfile
+import time
+from contextlib import contextmanager, nullcontext
+from math import prod
+
+import numpy as np
+
+from ..errors import DeadlockError, HangError, WorldError
+from .counters import Counters
+from .tensor import Window
+from .tiles import dtype_of
+
+RUNNING, IDLE, ENDED, OUTSIDE = range(4)
+_FAILED, _DEADLOCKED = 1, 2
+#: Bytes of a rank's report or error text in the control page.
+_TEXT = 16384
+_PAGE = 4096
+#: Polls in a row before a rank begins to sleep between them.
+_EAGER_POLLS = 2000
+
+
+class SharedHeap:
+    """Memory that all processes of `comm` share, and what they tell each other about their progress.
+
+    Args:
+        comm: mpi4py communicator whose ranks are on one node. Collective.
+        limit_s: HangError when nothing has happened anywhere for so long; 0: wait for ever. (Deadlocks need no limit;
+            this is for ranks whose host code never comes.)
+    """
+
+    def __init__(self, comm, limit_s=600.0):
+        self.comm, self.rank, self.size, self.limit_s = comm, comm.rank, comm.size, limit_s
+        self.windows = []
+        self.page = _Page(_allocate(self, _Page.size(self.size)), self.rank, self.size)
+        self._locks = _lock_file(comm)
+        self.polls, self._changed, self._last = 0, time.monotonic(), None
+        comm.Barrier()
+        atexit.register(self.page.end)
+
+    def array(self, shape, dtype):
+        """One zeroed array per rank, in rank order, that every rank can read and write. Collective."""
+        dtype = dtype_of(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+        nbytes = prod(shape) * dtype.itemsize
+        parts = [part[:nbytes].view(dtype).reshape(shape) for part in _allocate(self, nbytes)]
+        self.comm.Barrier()
+        return parts
+
+    def counters(self, n):
+        """uint32[n, ranks] per rank: a counter has a slot for each rank that adds, since processes have no atomic additions."""
+        return self.array((n, self.size), "uint32")
+
+    def part(self, ranks):
+        """The heap of a sub-world of these `ranks` of this one. Collective over its members."""
+        return _Part(self, list(ranks))
+
+    def check(self):
+        """For host code that waits: WorldError if another rank has failed, DeadlockError if one has found a deadlock."""
+        self._check_failed()
+        found = self.page.marked(_DEADLOCKED)
+        if found is not None:
+            raise DeadlockError(f"deadlock: this rank waits in host code.\n{self.page.text(found)}", waiting=[],
+                                report=self.page.text(found))
+
+    def _check_failed(self):
+        failed = self.page.marked(_FAILED)
+        if failed is not None:
+            raise WorldError(f"World: rank {failed} failed: {self.page.text(failed)}. A world whose rank failed is broken. "
+                             "Make a new one.", failed_rank=failed)
+
+    @contextmanager
+    def outside(self, ranks):
+        """Context of host code that waits until all `ranks` have come: counts as stuck while one of them is."""
+        self.page.enter_outside(ranks)
+        try:
+            yield
+        finally:
+            self.page.leave_outside()
+
+    def close(self):
+        """Free the arrays. Collective; nothing may use them afterwards."""
+        self.page.end()
+        while self.windows:
+            self.windows.pop().Free()
+        os.close(self._locks)
+
+    # ---- the session's side
+    def published(self):
+        """This rank has added to a counter."""
+        self.page.events[self.rank] += 1
+
+    def lock(self, region):
+        """Context in which no other process combines into the memory of the region's rank."""
+        return _locked(self._locks, region.view.owner) if isinstance(region, Window) else nullcontext()
+
+    def idle(self, session):
+        """Nothing of this process can move: poll. False once nothing waits; raises what is wrong elsewhere."""
+        page = self.page
+        if not session.blocked:
+            page.states[self.rank] = RUNNING
+            return False
+        snapshot = page.events.tolist()
+        ready = [t for t in session.blocked if isinstance(t.waiting, Counters) and t.waiting.ready(t)]
+        if ready:
+            page.states[self.rank], self.polls, self._last = RUNNING, 0, None
+            for task in ready:
+                task.waiting.forget(task)
+                session.wake(task)
+            return True
+        page.seen[self.rank, :] = snapshot
+        page.states[self.rank] = IDLE
+        stuck = page.stuck()
+        self._check_failed()        # after it: a rank that failed may have ended since, and that is no deadlock
+        if stuck:
+            raise self._deadlock(session)
+        self._nap(snapshot)
+        return True
+
+    def failed(self, failure):
+        """A run of this rank ended with `failure`: the other ranks must know."""
+        if not isinstance(failure, DeadlockError) and not (isinstance(failure, WorldError) and hasattr(failure, "failed_rank")):
+            self.page.mark(_FAILED, f"{type(failure).__name__}: {failure}")
+
+    def _nap(self, snapshot):
+        self.polls += 1
+        if snapshot != self._last:
+            self._last, self._changed = snapshot, time.monotonic()
+        if self.polls < _EAGER_POLLS:
+            os.sched_yield()
+            return
+        time.sleep(1e-4)
+        if self.limit_s and time.monotonic() - self._changed > self.limit_s:
+            raise HangError(f"World: no rank has signalled for {self.limit_s:g} s, and rank {self.page.first_running()} is in its "
+                            "host code. All ranks of a world make its calls. Look at what that rank does.",
+                            rank=self.page.first_running())
+
+    def _deadlock(self, session):
+        """The DeadlockError of all ranks: each has found the same, so each waits shortly for the others' reports."""
+        own = session.deadlock()
+        page = self.page
+        page.mark(_DEADLOCKED, own.report)
+        until = time.monotonic() + 5
+        while time.monotonic() < until and any(not page.told(r) for r in range(self.size) if page.states[r] == IDLE):
+            os.sched_yield()
+        lines = [f"deadlock across {self.size} ranks: every rank waits, and nothing is in flight on any of them."]
+        for r in range(self.size):
+            lines.append(page.text(r) if page.told(r) else f"rank {r} {page.describe(r)}.")
+        text = "\n".join(lines)
+        return DeadlockError(text, waiting=own.waiting, report=text)
+
+
+class _Part:
+    """The heap of a sub-world: arrays of its own, the control page of the whole."""
+
+    def __init__(self, whole, ranks):
+        group = whole.comm.group.Incl(ranks)
+        self.whole, self.ranks, self.windows = whole, ranks, whole.windows
+        self.comm = whole.comm.Create_group(group)
+        self.rank, self.size = self.comm.rank, self.comm.size
+
+    array, counters = SharedHeap.array, SharedHeap.counters
+
+    def part(self, ranks):
+        return _Part(self.whole, [self.ranks[r] for r in ranks])
+
+    def check(self):
+        self.whole.check()
+
+    def outside(self, ranks):
+        return self.whole.outside([self.ranks[r] for r in ranks])
+
+
+class _Page:
+    """The control page, in the memory of rank 0, and each rank's text."""
+
+    def __init__(self, parts, rank, size):
+        self.rank, self.size = rank, size
+        self._parts = parts
+        words = parts[0][:8 * size * (2 * size + 3)].view(np.int64)
+        self.seen = words[:size * size].reshape(size, size)
+        self.needs = words[size * size:2 * size * size].reshape(size, size)
+        self.events, self.states, self.broken = words[2 * size * size:].reshape(3, size)
+        self._texts = [part[-_TEXT - 8:] for part in parts]
+
+    @staticmethod
+    def size(ranks):
+        return _pages(8 * ranks * (2 * ranks + 3) + _TEXT + 8)
+
+    def stuck(self):
+        """Whether no rank can ever move again."""
+        before = self.events.tolist()
+        states, seen, needs = self.states.tolist(), self.seen.tolist(), self.needs.tolist()
+        if before != self.events.tolist():
+            return False
+        fixed = [state == ENDED or state == IDLE and seen[r] == before for r, state in enumerate(states)]
+        return all(fixed[r] or state == OUTSIDE and any(fixed[q] for q in range(self.size) if needs[r][q])
+                   for r, state in enumerate(states))
+
+    def enter_outside(self, ranks):
+        self.needs[self.rank, :] = [r in ranks for r in range(self.size)]
+        self.states[self.rank] = OUTSIDE
+
+    def leave_outside(self):
+        self.events[self.rank] += 1
+        self.states[self.rank] = RUNNING
+
+    def end(self):
+        """This rank will never signal again."""
+        self.states[self.rank] = ENDED
+
+    def mark(self, broken, text):
+        """This rank has failed or found a deadlock; `text` says how."""
+        self._tell(text)
+        self.broken[self.rank] = broken
+
+    def marked(self, broken):
+        """Another rank with that mark, or None."""
+        return next((r for r, mark in enumerate(self.broken.tolist()) if mark == broken and r != self.rank), None)
+
+    def _tell(self, text):
+        data = np.frombuffer(text.encode()[:_TEXT], np.uint8)
+        mine = self._texts[self.rank]
+        mine[8:8 + len(data)] = data
+        mine[:8].view(np.int64)[0] = len(data)
+
+    def told(self, rank):
+        return int(self._texts[rank][:8].view(np.int64)[0]) > 0
+
+    def text(self, rank):
+        size = int(self._texts[rank][:8].view(np.int64)[0])
+        return self._texts[rank][8:8 + size].tobytes().decode(errors="replace")
+
+    def first_running(self):
+        states = self.states.tolist()
+        return states.index(RUNNING) if RUNNING in states else self.rank
+
+    def describe(self, rank):
+        if self.states[rank] == OUTSIDE:
+            return f"waits in host code for ranks {', '.join(map(str, np.flatnonzero(self.needs[rank])))}"
+        return "has ended" if self.states[rank] == ENDED else "is idle"
+
+
+def _pages(nbytes):
+    return -(-max(nbytes, 1) // _PAGE) * _PAGE
+
+
+def _allocate(heap, nbytes):
+    """Each rank's zeroed bytes (whole pages) of a new shared window. Collective."""
+    from mpi4py import MPI
+    comm, nbytes = heap.comm, _pages(nbytes)
+    window = MPI.Win.Allocate_shared(nbytes, 1, comm=comm)
+    heap.windows.append(window)
+    parts = [np.frombuffer(window.Shared_query(r)[0], np.uint8)[:nbytes] for r in range(comm.size)]
+    parts[comm.rank][...] = 0
+    window.Lock_all()
+    window.Sync()
+    return parts
+
+
+def _lock_file(comm):
+    """Descriptor of a file, already unlinked, whose byte r guards combining into rank r's memory. Collective."""
+    path = None
+    if comm.rank == 0:
+        descriptor, path = tempfile.mkstemp(prefix="pknumba-lock-")
+    path = comm.bcast(path)
+    if comm.rank:
+        descriptor = os.open(path, os.O_RDWR)
+    comm.Barrier()
+    if comm.rank == 0:
+        os.unlink(path)
+    return descriptor
+
+
+@contextmanager
+def _locked(descriptor, byte):
+    fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, byte)
+    try:
+        yield
+    finally:
+        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, byte)
