@@ -23,7 +23,7 @@ def newest(folder):
         for line in path.read_text().splitlines():
             if line.strip():
                 r = json.loads(line)
-                cases[r["op"], *r["shape"], r["dtype"], r["world"], r["gpus"], r.get("layout"), r.get("baseline")] = r
+                cases[r["op"], tuple(r["shape"]), r["dtype"], r["world"], r["gpus"], r.get("layout"), r.get("baseline")] = r
     return list(cases.values())
 
 
