@@ -32,6 +32,7 @@ class Task(greenlet):
             pass
         except BaseException as error:
             self.error = error
+        self.fn = None              # what it holds may be freed
 
     def pause(self):
         """Let others go first."""

@@ -61,7 +61,7 @@ class _View:
             raise LayoutError(f"tensor {tensor.name}: strides {array.strides} of shape {array.shape} cannot be seen as rows. "
                               "Only the distance of rows may differ from a contiguous array's.")
         self.array, self.rows, self.cols = flat, *flat.shape
-        self.shadow = self.grid = None
+        self.shadow = self.grid = self.session = None
 
     def place(self, session):
         """Find the memory's shadow: the same for every view of the same bytes."""
@@ -70,7 +70,7 @@ class _View:
         if a.strides[1] != a.itemsize or pitch < a.shape[1] * a.itemsize:
             raise LayoutError(f"tensor {self.name}: strides {a.strides}. Rows must be contiguous and must not overlap.")
         address = a.__array_interface__["data"][0]
-        self.shadow = session.memory(a, self.name).shadow
+        self.shadow, self.session = session.memory(a, self.name).shadow, session
         self.grid = (LINE, 0, 0, address) if pitch == LINE else (pitch, address % pitch, address // pitch, 0)
 
 
@@ -107,7 +107,7 @@ class Window:
         if not rows or not cols:
             return None
         view = self.view
-        if view.shadow is None:
+        if view.session is not session:
             view.place(session)
         pitch, phase, row, column = view.grid
         row, item = row + self.row, self._part.itemsize
