@@ -184,6 +184,25 @@ def _(s, turn):
     return _turn(s.role, "arrive", 1)
 
 
+@primitive(scope="warpgroup", hint=True)
+def turn_first(s, part):
+    """Before the first task: the turn is worker 0's. Called once by each of two workers in turns.
+
+    Args:
+        s: the block's shared memory; part: number of the worker.
+
+    PTX: bar.arrive by worker 1, in place of the turn before the first.
+    """
+
+
+@turn_first.lowering
+def _(s, part):
+    def emit(p, s_at, part):
+        with p.when(p.b.icmp_unsigned("==", part, p.const(1))):
+            p("bar.arrive 8, 256;")
+    return emit
+
+
 def _turn(role, verb, shift):
     need(role.together or role.workers == 2, f"{role.name}: {role.workers} workers in turns. Turns are for two workers.")
 

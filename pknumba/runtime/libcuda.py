@@ -28,8 +28,8 @@ class LaunchAttribute(ctypes.Structure):
 class LaunchConfig(ctypes.Structure):
     """CUlaunchConfig."""
 
-    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint), ("stream", ctypes.c_void_p),
-                ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint)]
+    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared_bytes", ctypes.c_uint),
+                ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint)]
 
 
 class IpcHandle(ctypes.Structure):
@@ -56,8 +56,9 @@ _PROTOTYPES = {
     "cuDevicePrimaryCtxRetain": "pi", "cuDevicePrimaryCtxRelease_v2": "i",
     "cuCtxGetCurrent": "p", "cuCtxSetCurrent": "p", "cuCtxPushCurrent_v2": "p", "cuCtxPopCurrent_v2": "p", "cuCtxGetDevice": "p",
     "cuCtxSynchronize": "", "cuCtxEnablePeerAccess": "pu",
-    "cuMemAlloc_v2": "pz", "cuMemFree_v2": "Q", "cuMemHostAlloc": "pzu", "cuMemHostGetDevicePointer_v2": "ppu", "cuMemFreeHost": "p",
-    "cuMemGetInfo_v2": "pp", "cuPointerGetAttribute": "piQ", "cuMemcpyHtoDAsync_v2": "Qpzp", "cuMemcpyDtoHAsync_v2": "pQzp", "cuMemcpyAsync": "QQzp",
+    "cuMemAlloc_v2": "pz", "cuMemFree_v2": "Q", "cuMemHostAlloc": "pzu", "cuMemHostGetDevicePointer_v2": "ppu",
+    "cuMemFreeHost": "p", "cuMemGetInfo_v2": "pp", "cuPointerGetAttribute": "piQ",
+    "cuMemcpyHtoDAsync_v2": "Qpzp", "cuMemcpyDtoHAsync_v2": "pQzp", "cuMemcpyAsync": "QQzp",
     "cuMemcpy2DAsync_v2": "pp", "cuMemsetD8Async": "QBzp", "cuMemsetD32Async": "Quzp",
     "cuIpcGetMemHandle": "pQ", "cuIpcOpenMemHandle_v2": "phu", "cuIpcCloseMemHandle": "Q",
     "cuStreamCreate": "pu", "cuStreamDestroy_v2": "p", "cuStreamSynchronize": "p", "cuStreamQuery": "p",
@@ -77,17 +78,20 @@ _ADVICE = {
     209: (UnsupportedError, "The kernel was compiled for another architecture than this device's."),
     217: (UnsupportedError, "The two devices cannot read each other's memory. Use devices of one NVLink or PCIe group."),
     222: (UnsupportedError, "The kernel needs a newer driver. Update it."),
-    700: (DriverError, "A kernel touched memory that is not mapped; the context is lost. Restart, and run it under compute-sanitizer."),
+    700: (DriverError, "A kernel touched memory that is not mapped; the context is lost. Restart, and run it under "
+                       "compute-sanitizer."),
     701: (DriverError, "The block needs more registers or shared memory than the device has. Use a smaller configuration."),
     702: (DriverError, "The kernel ran longer than this device allows. Use a device that drives no display."),
     716: (DriverError, "A kernel used a misaligned address; the context is lost. Restart, and run it under compute-sanitizer."),
     719: (DriverError, "A kernel failed; the context is lost. Restart, and run it under compute-sanitizer."),
     720: (DriverError, "The grid cannot be resident at once. Use fewer blocks, or a configuration that uses less shared memory."),
-    800: (UnsupportedError, "The system forbids it to this process. Ranks in containers need a shared IPC namespace (--ipc=host)."),
+    800: (UnsupportedError, "The system forbids it to this process. Ranks in containers need a shared IPC namespace "
+                            "(--ipc=host)."),
     801: (UnsupportedError, "This device or driver cannot do it."),
     802: (UnsupportedError, "The NVLink fabric is not up. Start nvidia-fabricmanager."),
     803: (UnsupportedError, "The user-mode driver does not fit the kernel module. Reboot after the driver's update."),
-    805: (UnsupportedError, "The MPS control daemon does not answer. Start it with scripts/mps start, or unset CUDA_MPS_PIPE_DIRECTORY."),
+    805: (UnsupportedError, "The MPS control daemon does not answer. Start it with scripts/mps start, or unset "
+                            "CUDA_MPS_PIPE_DIRECTORY."),
     807: (UnsupportedError, "The MPS server is not ready. Wait a second and try again."),
     900: (DriverError, "The call cannot be captured in a CUDA graph. Make it once before the capture begins."),
 }
@@ -103,15 +107,14 @@ def load():
         try:
             library = ctypes.CDLL(LIBRARY)
         except OSError as why:
-            _state["error"] = UnsupportedError(f"CUDA: {LIBRARY} cannot be loaded ({why}). The GPU executor needs an NVIDIA driver. "
-                                               "Install one, or use executor=\"interpreter\".")
+            _state["error"] = UnsupportedError(f"CUDA: {LIBRARY} cannot be loaded ({why}). The GPU executor needs an NVIDIA "
+                                               "driver. Install one, or use executor=\"interpreter\".")
             raise _state["error"] from None
-        _state["library"] = library
         code = library.cuInit(0)
         if code:
             _state["error"] = _error(code, "cuInit")
-            _state["library"] = None
             raise _state["error"]
+        _state["library"] = library  # only now: other threads must not call before cuInit has returned
     return _state["library"]
 
 
@@ -151,6 +154,7 @@ def _error(code, name, about=None):
     kind, advice = _ADVICE.get(code, (DriverError, "The arguments or the state of the device do not allow it."))
     text = ctypes.c_char_p()
     result = f"CUresult {code}"
-    if _state["library"] is not None and _state["library"].cuGetErrorName(ctypes.c_int(code), ctypes.byref(text)) == 0 and text.value:
+    library = _state["library"]
+    if library is not None and library.cuGetErrorName(ctypes.c_int(code), ctypes.byref(text)) == 0 and text.value:
         result = text.value.decode()
     return kind(f"{about or 'CUDA'}: {name} returned {result}. {advice}", code=code, result=result, call=name)

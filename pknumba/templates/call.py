@@ -23,7 +23,7 @@ class Workspace:
     def __init__(self, kernel, world, tasks):
         self.epoch = 0
         self.counters = {n: world.counters(f"{kernel.__name__}.{n}", world.size if n == "finished" else tasks) for n in kernel.all_counters()}
-        self.context = world.context() if world.executor == "gpu" else 0
+        self.context = world.context() if world.executor == "gpu" else None
 
 
 def _numbers(kernel, world, numbers, cfg):
@@ -47,7 +47,7 @@ class DeviceCall:
         frozen = cfg.replace(**{n: 1 for n in cfg.runtime})
         cubin, record = cache.compiled(kernel, frozen, lambda: kernel.plan(frozen))
         shared_bytes = kernel.places(cfg)[1] + 1024
-        function = driver.load(cubin, record["symbol"], shared_bytes)
+        function = driver.load(cubin, record["symbol"], shared_bytes, world.device)
         params = []
         for name in kernel.tensors:
             m = matrices[name]
@@ -60,7 +60,7 @@ class DeviceCall:
             params.append((struct.pack("<QQII", c.pointer, c.peers_table, world.size, world.rank).ljust(_HEADER, b"\0"), 128))
         for value in _numbers(kernel, world, numbers, cfg).values():
             params += [(struct.pack("<i", v), 4) for v in (value if isinstance(value, tuple) else (value,))]
-        params.append((struct.pack("<Q", workspace.context), 8))
+        params.append((struct.pack("<Q", workspace.context.pointer), 8))
         grid, _ = _grid(kernel, world, cfg, numbers["tasks"])
         world.hang_names = names(kernel, record)
         self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=True)

@@ -4,7 +4,7 @@ A factory takes the role and the kernel's ``steps`` and returns ``drive(cfg, g, 
 ``places`` blocks (or of communicator warps), ``part`` the number of the worker in its block.
 """
 
-from ..primitives import div, i32, keep_epoch, mod, signal_all, wait_until
+from ..primitives import div, i32, keep_epoch, mod, signal_all, turn_first, wait_until
 from ..tiles import Task
 
 
@@ -22,6 +22,7 @@ def together(role, steps):
 def in_turns(role, steps):
     """The same tasks, each given to one of two workers in turn (ping-pong)."""
     def drive(cfg, g, s, part, place, places):
+        turn_first(s, part)
         turn, step = i32(0), i32(0)
         for t in range(place, g.tasks, places):
             if mod(turn, 2) == part:

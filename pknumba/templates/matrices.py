@@ -1,69 +1,42 @@
 """Calls of kernels that multiply matrices: what an array must be, padded copies where the copy engine needs them, and a
 cache that makes a repeated call cheap."""
 
-import sys
-
 from .. import config as configs
-from ..errors import ContractError, DTypeError, LayoutError, ShapeError, UnsupportedError, WorldError
+from ..errors import ContractError, DTypeError, LayoutError, PknumbaError, ShapeError, WorldError
 from ..tiles import DTYPES, ITEMSIZE
 from .call import Matrix, Workspace, prepare
+from .fast import empty_product, fingerprint, stream_pointer
 
 _ALIGN = 16         # bytes: where the rows of a tensor map may start
+_REMEMBERED = 4096  # calls
 
 
 def multiply(kernel, world, A, B, out, config, stream):
     """C = A @ B by ``kernel``, in ``out`` or a new array. Arguments, result and errors are those of the public operators."""
     if out is None:
-        out = _empty(A, B)
+        out = empty_product(A, B)
+    marks = fingerprint(A), fingerprint(B), fingerprint(out)
+    key = (kernel, *marks, config, stream)
     try:
-        key = (kernel, _fingerprint(A), _fingerprint(B), _fingerprint(out), config, stream)
-        call = world.calls.get(key)
-    except (AttributeError, TypeError):          # something that is no array: the slow path says what
-        key = call = None
-    if call is None:
-        call = MultiplyCall(kernel, world, A, B, out, config, stream)
-        if key is not None:
-            world.calls[key] = call
-    elif world.broken:
+        call = world.cache.get(key) if None not in marks else None
+    except (AttributeError, TypeError):          # no world, no config: the check says which
+        call = None
+    if call is not None:
         world.check()
-    call.run(_stream(stream, A))
+    else:
+        call = MultiplyCall(kernel, world, A, B, out, config, stream)
+        if None not in marks and world.executor == "gpu":
+            _remember(world.cache, key, call)
+    call.run(stream_pointer(world, stream, A))
     return getattr(out, "local", out)
 
 
-def _empty(A, B):
-    """An array of A's library for the product; None where A and B are no matrices (the check says so)."""
-    try:
-        shape = (A.shape[0], B.shape[1])
-        if type(A).__module__ == "torch":
-            return A.new_empty(shape)
-        from ..runtime import arrays
-        return arrays.empty_like_library(A, shape, arrays.describe(A, "A").dtype)
-    except (AttributeError, IndexError, TypeError):
-        return None
-
-
-def _fingerprint(x):
-    """What identifies an array's memory and form; a cheap one for the libraries met most."""
-    module = type(x).__module__
-    if module == "torch":
-        return x.data_ptr(), x.shape, x.stride(), x.dtype
-    if module.startswith("cupy"):
-        return x.data.ptr, x.shape, x.strides, x.dtype
-    if module == "numpy":
-        return x.__array_interface__["data"][0], x.shape, x.strides, x.dtype
-    local = getattr(x, "local", None)
-    if local is not None:
-        return id(x), _fingerprint(local)
-    return x.pointer, x.shape, x.strides, x.dtype
-
-
-def _stream(stream, A):
-    if stream is None and type(A).__module__ == "torch":
-        return sys.modules["torch"].cuda.current_stream(A.device).cuda_stream if A.is_cuda else 0
-    if type(stream) is int:
-        return stream
-    from ..runtime import streams
-    return streams.pointer_of(stream, A)
+def _remember(cache, key, call):
+    """Keep a call; forget the oldest half in programs that never use an array twice."""
+    calls = [k for k, v in cache.items() if isinstance(v, MultiplyCall)] if len(cache) >= _REMEMBERED else ()
+    for old in calls[:_REMEMBERED // 2]:
+        del cache[old]
+    cache[key] = call
 
 
 class MultiplyCall:
@@ -74,10 +47,9 @@ class MultiplyCall:
         if not hasattr(world, "executor"):
             raise ContractError(f"{self.name}: {type(world).__name__} is no World. Pass World.local() or World.mpi() first.")
         world.check()
-        self.before, self.after, self.keep = [], [], [A, B]
-        a, b, c = self._checked(A, B, out, config, kernel)
+        self.before, self.after, self.scratch = [], [], []
+        a, b, c = self._agreed(kernel, lambda: self._checked(A, B, out, config, kernel), config)
         (m, k), n = a.shape, b.shape[1]
-        self._agree(kernel, (m, n, k), a.dtype, config)
         self.launch = None
         if m == 0 or n == 0:
             return
@@ -88,9 +60,10 @@ class MultiplyCall:
         numbers = {"grid": (-(-m // cfg.tile_m), -(-n // cfg.tile_n)), "k_tiles": -(-max(k, 1) // cfg.tile_k)}
         numbers["tasks"] = numbers["grid"][0] * numbers["grid"][1]
         numbers = {name: numbers[name] for name in kernel.numbers}
-        workspace = world.workspaces.get((kernel, cfg, m, n, k, stream))
+        key = ("workspace", kernel, cfg, m, n, k, stream)
+        workspace = world.cache.get(key)
         if workspace is None:
-            workspace = world.workspaces[kernel, cfg, m, n, k, stream] = Workspace(kernel, world, numbers["tasks"])
+            workspace = world.cache[key] = Workspace(kernel, world, numbers["tasks"])
         c_matrix = self._symmetric(out, c) if "C" in kernel.symmetric else self._result(out, c)
         self.launch = prepare(kernel, world, cfg, {"A": a_matrix, "B": b_matrix, "C": c_matrix}, numbers, workspace)
 
@@ -135,19 +108,40 @@ class MultiplyCall:
             raise WorldError(f"{self.name}: {name} lies on {_place(x.device)}, the world works on {_place(wanted)}. "
                              "Arrays must lie where the kernel runs. Use world.asarray(x) or another executor.")
 
-    def _agree(self, kernel, shape, dtype, config):
-        if kernel.communicates() and self.world.size > 1:
-            self.world.agree(self.name, {"shape": list(shape), "dtype": dtype, "config": repr(config)})
+    def _agreed(self, kernel, check, config):
+        """What check() gives, once every rank's check has passed on the same arguments. A communicating kernel only."""
+        if not kernel.communicates() or self.world.size == 1:
+            return check()
+        try:
+            operands, problem = check(), None
+        except PknumbaError as error:
+            operands, problem = None, error
+        mark = ("agreed", kernel, operands and [(x.shape, x.dtype) for x in operands].__repr__(), config)
+        if mark in self.world.cache:
+            return operands
+        for rank, other in enumerate(self.world.allgather(problem and (type(problem), str(problem)))):
+            if other and not problem:
+                raise other[0](f"{self.name}: rank {rank} cannot make this call. All ranks call with arguments that fit. It says: {other[1]}")
+        if problem:
+            raise problem
+        a, b, _ = operands
+        self.world.agree(self.name, {"A.shape": list(a.shape), "B.shape": list(b.shape), "dtype": a.dtype, "config": repr(config)})
+        self.world.cache[mark] = True
+        return operands
 
     def _config(self, kernel, config, m, n, k, dtype):
         if config is None:
-            sms = self.world.num_sms
-            if kernel.communicates() and self.world.size > 1:
-                sms = min(self.world.allgather(sms))
+            sms = self._least_sms() if kernel.communicates() else self.world.num_sms
             base = kernel.config()
             comm = min(base.comm_sms, max(1, sms // 8)) if kernel.communicates() else 0
             config = configs.best(m, n, k, sms, base.replace(comm_sms=comm) if comm else base, comm)
         return config.replace(dtype=dtype)
+
+    def _least_sms(self):
+        """SMs of the rank that has fewest: every rank must choose the same configuration."""
+        if "least SMs" not in self.world.cache:
+            self.world.cache["least SMs"] = min(self.world.allgather(self.world.num_sms))
+        return self.world.cache["least SMs"]
 
     # ---- operands
     def _operand(self, x, name, k):
@@ -182,9 +176,15 @@ class MultiplyCall:
         if pitch < width:
             raise LayoutError(f"{self.name}: rows of {width} bytes are {pitch} bytes apart. Rows must not overlap. Pass a row-major copy.")
         from ..runtime import driver
-        padded = self.world.scratch(rows * _padded(width))
+        padded = self._scratch(rows * _padded(width))
         self.before.append(lambda s: driver.copy_2d(padded, _padded(width), x.pointer, pitch, width, rows, s))
         return Matrix(padded, rows, cols, _padded(width), x.dtype)
+
+    def _scratch(self, nbytes):
+        from ..runtime import DeviceArray
+        memory = DeviceArray.empty(max(nbytes // 4, 1), "uint32", self.world.device)
+        self.scratch.append(memory)
+        return memory.pointer
 
     def _zeros(self, rows, cols, dtype):
         if self.world.executor == "interpreter":
@@ -193,7 +193,7 @@ class MultiplyCall:
             return self._local(np.zeros((rows, cols), dtypes.numpy_dtype(dtype)))
         from ..runtime import driver
         nbytes = rows * cols * ITEMSIZE[dtype]
-        memory = self.world.scratch(nbytes)
+        memory = self._scratch(nbytes)
         self.before.append(lambda s: driver.memset(memory, 0, nbytes, s))
         return Matrix(memory, rows, cols, cols * ITEMSIZE[dtype], dtype)
 
@@ -202,7 +202,6 @@ class MultiplyCall:
 
     def _result(self, out, c):
         """C of one rank, or padded memory that is copied to it afterwards."""
-        self.keep.append(out)
         if self.world.executor == "interpreter":
             return self._local(c.owner)
         (rows, cols), width = c.shape, c.shape[1] * ITEMSIZE[c.dtype]
@@ -210,19 +209,18 @@ class MultiplyCall:
         if c.pointer % _ALIGN == 0 and pitch % _ALIGN == 0 and pitch >= width:
             return Matrix(c.pointer, rows, cols, pitch, c.dtype)
         from ..runtime import driver
-        padded = self.world.scratch(rows * _padded(width))
+        padded = self._scratch(rows * _padded(width))
         self.after.append(lambda s: driver.copy_2d(c.pointer, c.strides[0], padded, _padded(width), width, rows, s))
         return Matrix(padded, rows, cols, _padded(width), c.dtype)
 
     def _symmetric(self, out, c):
         """C in symmetric memory: ``out`` itself, or memory of the world that is copied to it afterwards."""
-        self.keep.append(out)
         array = out
         if not hasattr(out, "peers_table"):
             key = ("result", tuple(c.shape), c.dtype)
-            array = self.world.results.get(key)
+            array = self.world.cache.get(key)
             if array is None:
-                array = self.world.results[key] = self.world.symmetric(c.shape, c.dtype)
+                array = self.world.cache[key] = self.world.symmetric(c.shape, c.dtype)
             self.after.append(self._copy_back(array, c))
         elif array.world is not self.world:
             raise WorldError(f"{self.name}: out belongs to another world. It must be symmetric memory of the world that is passed.")
@@ -248,4 +246,4 @@ def _place(device):
     return "the host" if device == "cpu" else f"device {device}"
 
 
-__all__ = ["multiply", "MultiplyCall", "UnsupportedError"]
+__all__ = ["multiply", "MultiplyCall"]

@@ -1,0 +1,69 @@
+"""The cheap half of a call: what a repeated call needs to find its prepared launch, a microsecond for each array."""
+
+import sys
+
+from ..errors import PknumbaError
+
+
+def _torch(x):
+    return x.data_ptr(), x.shape, x.stride(), x.dtype
+
+
+def _cupy(x):
+    return x.data.ptr, x.shape, x.strides, x.dtype
+
+
+def _symmetric(x):
+    return x.pointer, x.peers_table, x.shape, x.dtype
+
+
+def _device(x):
+    return x.pointer, x.shape, x.strides, x.dtype
+
+
+def _reader(kind):
+    root = kind.__module__.partition(".")[0]
+    if root == "pknumba":
+        return _symmetric if hasattr(kind, "peers_table") else _device
+    return {"torch": _torch, "cupy": _cupy}.get(root)
+
+
+_readers = {}
+
+
+def fingerprint(x):
+    """What a packed launch knows of an array: address, shape, strides, dtype. None for arrays of other libraries.
+
+    It says nothing of who owns the memory: another array at the same place and of the same form gives the same launch.
+    """
+    kind = type(x)
+    reader = _readers.get(kind, False)
+    if reader is False:
+        reader = _readers[kind] = _reader(kind)
+    return reader and reader(x)
+
+
+def stream_pointer(world, stream, x):
+    """The stream to launch on: the one given, the world's own, or the current one of the library that ``x`` belongs to."""
+    if stream is None:
+        if world.stream:
+            return world.stream
+        if type(x).__module__ == "torch" and x.is_cuda:
+            torch = sys.modules["torch"]
+            raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)      # ten times cheaper than the public object
+            return raw(x.get_device()) if raw else torch.cuda.current_stream(x.device).cuda_stream
+    elif type(stream) is int:
+        return stream
+    return world.stream_of(stream, x)
+
+
+def empty_product(A, B):
+    """An uninitialised array of A's library for A @ B; None where A and B are no matrices (the check says so)."""
+    try:
+        shape = (A.shape[0], B.shape[1])
+        if type(A).__module__ == "torch":
+            return A.new_empty(shape)
+        from ..runtime import arrays
+        return arrays.empty_like_library(A, shape, arrays.describe(A, "A").dtype)
+    except (AttributeError, IndexError, TypeError, PknumbaError):
+        return None
