@@ -54,5 +54,5 @@ def same_call(calls):
         groups.setdefault(name, []).append(rank)
     if len(groups) > 1:
         said = ", ".join(f"{ranks_text(ranks)} in {name}" for name, ranks in groups.items())
-        raise WorldError(f"World: {said}. The ranks of a world make its collective calls in the same order. Look for a call that only "
-                         "some ranks make.", calls=tuple(calls))
+        raise WorldError(f"World: {said}. The ranks of a world make its collective calls in the same order. Look for a call that "
+                         "only some ranks make.", calls=tuple(calls))

@@ -63,7 +63,8 @@ def _reader(x, name):
 def _numpy(x, name):
     dtype = x.dtype
     if not dtype.isnative:
-        raise DTypeError(f"{name}: its bytes are swapped. The GPU is little-endian. Convert it with x.astype(x.dtype.newbyteorder(\"=\")).")
+        raise DTypeError(f"{name}: its bytes are swapped. The GPU is little-endian. Convert it with "
+                         "x.astype(x.dtype.newbyteorder(\"=\")).")
     return ArrayInfo(x.ctypes.data, x.shape, x.strides, _names.get(dtype) or _name(dtype), "cpu", x)
 
 
@@ -104,8 +105,8 @@ def _interface(x, name):
     strides = fields.get("strides")
     strides = tuple(strides) if strides is not None else dlpack._contiguous(shape, size)
     device = getattr(x, "device", None)
-    device = getattr(device, "id", device)
-    return ArrayInfo(fields["data"][0], shape, strides, dtype, device if isinstance(device, int) else _device_of(fields["data"][0]), x)
+    pointer, device = fields["data"][0], getattr(device, "id", device)
+    return ArrayInfo(pointer, shape, strides, dtype, device if isinstance(device, int) else _device_of(pointer), x)
 
 
 def _device_of(pointer):

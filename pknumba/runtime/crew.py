@@ -28,6 +28,8 @@ class LocalWorld(World):
 
     def _failed(self, rank, error):
         """A rank's thread ended with an error: whoever waits for it, on the host or on a device, gives up."""
+        if self._hub.failed:
+            return  # only told that another rank has failed
         self._hub.fail(f"rank {rank} failed with {type(error).__name__}")
         for world in getattr(self, "_worlds", []):
             world._here.abort()
@@ -80,5 +82,6 @@ class LocalWorld(World):
         return f"World({self.size} ranks, {self.executor}{', closed' if self.closed else ''})"
 
 
-_OF_A_RANK = frozenset(("rank", "device", "stream", "barrier", "allgather", "agree", "split", "symmetric", "counters", "asarray", "context",
-                        "error_record", "abort_word", "abort_table", "stream_of", "synchronize", "check", "hang_names"))
+_OF_A_RANK = frozenset(("rank", "device", "stream", "barrier", "allgather", "agree", "split", "symmetric", "counters", "asarray",
+                        "context", "error_record", "abort_word", "abort_table", "stream_of", "synchronize", "check",
+                        "hang_names"))

@@ -4,7 +4,7 @@ import weakref
 from math import prod
 
 from . import dlpack, driver, dtypes
-from ..errors import LayoutError, ShapeError, WorldError
+from ..errors import LayoutError, PknumbaError, ShapeError, WorldError
 
 __all__ = ["DeviceArray", "cupy_module", "wrap"]
 
@@ -62,8 +62,8 @@ class DeviceArray:
         for extent in reversed(self.shape[1:]):
             wanted.append(pitch if len(wanted) == 1 else wanted[-1] * extent)
         if self.size and self.ndim and self.strides != tuple(reversed(wanted[:self.ndim])):
-            raise LayoutError(f"DeviceArray: strides {self.strides}. It copies rows of contiguous elements at one pitch. Use CuPy or torch "
-                              "for other layouts.")
+            raise LayoutError(f"DeviceArray: strides {self.strides}. It copies rows of contiguous elements at one pitch. Use "
+                              "CuPy or torch for other layouts.")
         return rows, row, pitch
 
     def get(self, stream=0):
@@ -82,10 +82,11 @@ class DeviceArray:
         """Copy `values` (anything NumPy takes; converted to this dtype) here, and return self. Raises ShapeError."""
         import numpy
         rows, row, pitch = self._rows()
-        source = numpy.ascontiguousarray(numpy.asarray(values), dtypes.numpy_dtype(self.dtype))
+        source = numpy.asarray(values, dtypes.numpy_dtype(self.dtype))
         if source.shape != self.shape and source.ndim:
-            raise ShapeError(f"DeviceArray.set: shape {source.shape} into {self.shape}. They must be equal, or the value a scalar.")
-        source = numpy.ascontiguousarray(numpy.broadcast_to(source, self.shape))
+            raise ShapeError(f"DeviceArray.set: shape {source.shape} into {self.shape}. They must be equal, or the value a "
+                             "scalar.")
+        source = numpy.asarray(numpy.broadcast_to(source, self.shape), order="C")
         self._check()
         with driver.using(self.device):
             if source.nbytes:
@@ -117,8 +118,12 @@ class DeviceArray:
 
 
 def _free(pointer, device):
-    with driver.using(device):
-        driver.free(pointer)
+    """What finalisers do: a lost context has lost the memory too."""
+    try:
+        with driver.using(device):
+            driver.free(pointer)
+    except PknumbaError:
+        pass
 
 
 _cupy = []

@@ -12,9 +12,10 @@ CPU, CUDA = 1, 2
 
 
 class _Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("offset", ctypes.c_uint64)]
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("offset", ctypes.c_uint64)]
 
 
 class _Managed(ctypes.Structure):
@@ -50,7 +51,8 @@ def read(array):
     size, shape = itemsize(name), tuple(tensor.shape[:tensor.ndim])
     strides = tuple(s * size for s in tensor.strides[:tensor.ndim]) if tensor.strides else _contiguous(shape, size)
     if tensor.device_type not in (CPU, CUDA, 3, 13):
-        raise ContractError(f"{type(array).__name__}: it lives on DLPack device type {tensor.device_type}. pknumba takes host and CUDA memory.")
+        raise ContractError(f"{type(array).__name__}: it lives on DLPack device type {tensor.device_type}. pknumba takes host "
+                            "and CUDA memory.")
     device = "cpu" if tensor.device_type in (CPU, 3) else tensor.device_id
     return (tensor.data or 0) + tensor.offset, shape, strides, name, device, capsule
 

@@ -14,10 +14,10 @@ from . import libcuda
 from ..errors import DriverError, UnsupportedError
 from .libcuda import call
 
-__all__ = ["available", "version", "device_count", "device_info", "DeviceInfo", "context", "make_current", "current_device", "using",
-           "enable_peer_access", "synchronize", "alloc", "free", "alloc_host", "free_host", "device_of", "memory_info", "memset", "memset_u32",
-           "copy", "copy_in", "copy_out", "copy_2d", "ipc_export", "ipc_open", "ipc_close", "stream_create", "stream_destroy",
-           "stream_synchronize", "stream_done", "load"]
+__all__ = ["available", "version", "device_count", "device_info", "DeviceInfo", "context", "make_current", "current_device",
+           "using", "enable_peer_access", "synchronize", "alloc", "free", "alloc_host", "free_host", "device_of", "memory_info",
+           "memset", "memset_u32", "copy", "copy_in", "copy_out", "copy_2d", "ipc_export", "ipc_open", "ipc_close",
+           "stream_create", "stream_destroy", "stream_synchronize", "stream_done", "load"]
 
 _byref = ctypes.byref
 _lock = threading.Lock()
@@ -61,7 +61,8 @@ _ATTRIBUTES = {"sms": 16, "major": 75, "minor": 76, "shared_optin": 97, "l2_byte
 def device_info(index):
     """The DeviceInfo of device number `index` (cached)."""
     if index not in _infos:
-        device, text, uuid, total = ctypes.c_int(), ctypes.create_string_buffer(128), ctypes.create_string_buffer(16), ctypes.c_size_t()
+        device, total = ctypes.c_int(), ctypes.c_size_t()
+        text, uuid = ctypes.create_string_buffer(128), ctypes.create_string_buffer(16)
         call("cuDeviceGet", _byref(device), index, about=f"device {index}")
         call("cuDeviceGetName", text, 128, device)
         call("cuDeviceGetUuid", uuid, device)
@@ -124,8 +125,8 @@ def enable_peer_access(device, peer):
     yes = ctypes.c_int()
     call("cuDeviceCanAccessPeer", _byref(yes), device, peer)
     if not yes.value:
-        raise UnsupportedError(f"device {device}: it cannot reach the memory of device {peer}. Ranks of a world read and write each "
-                               "other's memory. Use devices of one NVLink or PCIe group (nvidia-smi topo -p2p r).")
+        raise UnsupportedError(f"device {device}: it cannot reach the memory of device {peer}. Ranks of a world read and write "
+                               "each other's memory. Use devices of one NVLink or PCIe group (nvidia-smi topo -p2p r).")
     with using(device):
         code = libcuda.function("cuCtxEnablePeerAccess")(context(peer), 0)
     if code != 704:  # already enabled is fine
@@ -219,9 +220,10 @@ def copy_2d(target, target_pitch, source, source_pitch, width_bytes, height, str
     Any addresses that the driver knows; `pageable` says that "source" or "target" is host memory that it does not know.
     """
     if width_bytes and height:
-        request = libcuda.Copy2D(src_type=1 if pageable == "source" else 4, src_host=source, src_device=source, src_pitch=source_pitch,
-                                 dst_type=1 if pageable == "target" else 4, dst_host=target, dst_device=target,
-                                 dst_pitch=target_pitch, width=width_bytes, height=height)
+        request = libcuda.Copy2D(
+            src_type=1 if pageable == "source" else 4, src_host=source, src_device=source, src_pitch=source_pitch,
+            dst_type=1 if pageable == "target" else 4, dst_host=target, dst_device=target, dst_pitch=target_pitch,
+            width=width_bytes, height=height)
         call("cuMemcpy2DAsync_v2", _byref(request), stream)
 
 

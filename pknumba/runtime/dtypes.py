@@ -2,7 +2,7 @@
 
 from ..errors import DTypeError
 
-__all__ = ["itemsize", "numpy_dtype", "typestr", "dlpack_code", "name_of_dlpack"]
+__all__ = ["itemsize", "numpy_dtype", "typestr", "dlpack_code", "name_of_dlpack", "name_of"]
 
 #: name -> (CUDA array interface typestr, DLPack (code, bits)). The interface has no code for the types that NumPy lacks: an
 #: array of them shows its bits as unsigned integers there, and keeps its name in ``dtype`` and in DLPack.
@@ -53,3 +53,11 @@ def name_of_dlpack(code, bits, lanes=1):
     if name is None:
         raise DTypeError(f"DLPack: type code {code} with {bits} bits and {lanes} lanes. pknumba knows {', '.join(_TYPES)}.")
     return name
+
+
+def name_of(dtype):
+    """The name of a dtype given as a name, a NumPy dtype or type, or a torch dtype."""
+    if isinstance(dtype, str):
+        return dtype
+    text = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
+    return text.removeprefix("torch.")

@@ -20,7 +20,8 @@ MAGIC, RANK, BLOCK, ROLE, KIND, WHICH, EXPECTED, SEEN, OPERATOR = range(9)
 RECORD_BYTES = 256
 
 #: Byte offsets in a context block: u64 address of the record, u64 address of this rank's abort word, u64 limit in nanoseconds
-#: (0: wait for ever), u32 rank, u32 size, u32 epoch, u32 number of the operator, u64 address of the table of all ranks' abort words.
+#: (0: wait for ever), u32 rank, u32 size, u32 epoch, u32 number of the operator, u64 address of the table of all ranks' abort
+#: words.
 ERROR, ABORT, LIMIT, CONTEXT_RANK, CONTEXT_SIZE, EPOCH, NUMBER, ABORT_PEERS = 0, 8, 16, 24, 28, 32, 36, 40
 #: Bytes of a context block.
 CONTEXT_BYTES = 64
@@ -62,4 +63,5 @@ def _look(names, what, key):
 
 def context_bytes(error_record, abort_word, limit_s, rank, size, epoch=0, number=0, abort_peers=0):
     """The 64 bytes of a context block."""
-    return struct.pack("<QQQIIIIQ", error_record, abort_word, int(limit_s * 1e9), rank, size, epoch, number, abort_peers).ljust(CONTEXT_BYTES, b"\0")
+    data = struct.pack("<QQQIIIIQ", error_record, abort_word, int(limit_s * 1e9), rank, size, epoch, number, abort_peers)
+    return data.ljust(CONTEXT_BYTES, b"\0")

@@ -39,7 +39,8 @@ def pack(params):
         places.append((at, bytes(data)))
         at += len(data)
     if sum(len(data) for _, data in places) > PARAMETER_LIMIT:
-        raise ConfigError(f"launch: {at} bytes of arguments. A kernel takes {PARAMETER_LIMIT}. Put large tables in device memory.")
+        raise ConfigError(f"launch: {at} bytes of arguments. A kernel takes {PARAMETER_LIMIT}. Put large tables in device "
+                          "memory.")
     buffer = ctypes.create_string_buffer(at + 128)
     base = -(-ctypes.addressof(buffer) // 128) * 128
     for offset, data in places:
@@ -68,7 +69,8 @@ class Launch:
         self._sizes = [len(p[0]) if isinstance(p, tuple) else len(p) for p in params]
         self._buffer, self._places = pack(params)
         self._pointers = (ctypes.c_void_p * max(len(self._places), 1))(*self._places)
-        chosen = [(COOPERATIVE, (1,))] * bool(cooperative) + [(CLUSTER, (cluster, 1, 1))] * (cluster > 1) + [(PROGRAMMATIC, (1,))] * bool(pdl)
+        chosen = [(COOPERATIVE, (1,))] * bool(cooperative)
+        chosen += [(CLUSTER, (cluster, 1, 1))] * (cluster > 1) + [(PROGRAMMATIC, (1,))] * bool(pdl)
         self._count, self._attributes = len(chosen), (libcuda.LaunchAttribute * max(len(chosen), 1))()
         for attribute, (number, values) in zip(self._attributes, chosen):
             attribute.id = number
@@ -82,9 +84,11 @@ class Launch:
                               f"shared_bytes={self.shared_bytes}.")
         threads = self.block[0] * self.block[1] * self.block[2]
         if not 0 < threads <= 1024 or min(self.grid) < 1:
-            raise ConfigError(f"{name}: grid {self.grid}, block {self.block}. A grid has at least one block, a block 1 to 1024 threads.")
+            raise ConfigError(f"{name}: grid {self.grid}, block {self.block}. A grid has at least one block, a block 1 to 1024 "
+                              "threads.")
         if cluster < 1 or self.grid[0] % cluster:
-            raise ConfigError(f"{name}: a grid of {self.grid[0]} blocks in clusters of {cluster}. The grid is a multiple of the cluster.")
+            raise ConfigError(f"{name}: a grid of {self.grid[0]} blocks in clusters of {cluster}. The grid is a multiple of the "
+                              "cluster.")
 
     def fire(self, stream=0):
         """Launch on the stream with this pointer. Allocates only at a stream's first launch; may be captured in a graph."""
@@ -114,8 +118,8 @@ class Launch:
     def update(self, index, data):
         """Replace argument number `index` by bytes of the same length, for the launches to come."""
         if len(data) != self._sizes[index]:
-            raise ConfigError(f"{self.function.symbol}: argument {index} has {self._sizes[index]} bytes, {len(data)} given. "
-                              "An update keeps the size.")
+            raise ConfigError(f"{self.function.symbol}: argument {index} has {self._sizes[index]} bytes, {len(data)} given. An "
+                              "update keeps the size.")
         ctypes.memmove(self._places[index], data, len(data))
 
     def max_clusters(self):
@@ -123,8 +127,8 @@ class Launch:
         value = ctypes.c_int()
         self._calls.get(0) or self._prepare(0)
         with driver.using(self.function.device):
-            libcuda.call("cuOccupancyMaxActiveClusters", ctypes.byref(value), self.function.handle, ctypes.addressof(self._configs[0]),
-                         about=self.function.symbol)
+            libcuda.call("cuOccupancyMaxActiveClusters", ctypes.byref(value), self.function.handle,
+                         ctypes.addressof(self._configs[0]), about=self.function.symbol)
         return value.value
 
 

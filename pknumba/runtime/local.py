@@ -23,7 +23,7 @@ class Hub:
     def __init__(self, size, block):
         self.size, self.block = size, block
         self.lock = threading.RLock()
-        self.turns, self.boxes, self.parts, self.failed = [0] * size, {}, {}, None
+        self.turns, self.boxes, self.parts, self.failed, self.wills = [0] * size, {}, {}, None, []
 
     def exchange(self, rank, call, value):
         """Every rank's `value`, in rank order; `call` names the collective, which must be the same on all ranks."""
@@ -64,6 +64,8 @@ class Hub:
 class LocalLink:
     """One rank's end of a hub."""
 
+    heap = None  # only processes need one
+
     def __init__(self, hub, rank):
         self.hub, self.rank, self.size = hub, rank, hub.size
 
@@ -80,6 +82,14 @@ class LocalLink:
     def split(self, ranks):
         """The link to a sub-world of `ranks`, of which this rank is one."""
         return LocalLink(self.hub.part(self.rank, ranks), ranks.index(self.rank))
+
+    def dropped(self, give_back):
+        """This rank's world was dropped, not closed. The last one to be dropped has everybody's memory given back."""
+        wills = self.hub.wills
+        wills.append(give_back)
+        if len(wills) == self.size:
+            while wills:
+                wills.pop()()
 
     def close(self):
         """Nothing is held."""
@@ -103,8 +113,8 @@ class Threads:
             nap = min(nap * 1.5, 2e-3)
             if self.limit_s and time.monotonic() - start > self.limit_s:
                 report = f"{threading.current_thread().name} has waited {self.limit_s:g} s for {why()}"
-                raise HangError(f"World: {report}. All ranks of a world make its collective calls. Look at what the missing ranks do, or raise "
-                                "PKNUMBA_HOST_LIMIT_S.", report=report)
+                raise HangError(f"World: {report}. All ranks of a world make its collective calls. Look at what the missing "
+                                "ranks do, or raise PKNUMBA_HOST_LIMIT_S.", report=report)
 
     def run(self, mains, failed):
         """Run every function of `mains` in a thread of its own; their results. On an error, `failed(rank, error)` is called at

@@ -17,13 +17,13 @@ _OPTIONS = ("num_sms", "device", "wait_limit_s", "host_limit_s")
 
 def mpi_world(cls, comm, executor, options):
     """What ``World.mpi`` does."""
-    from .mpi import open_link
+    from .mpi import node_rank, open_link
     own, session = _sort_options(options)
     link = open_link(comm, own["host_limit_s"])
     executor = _choose_executor(executor, link)
     if executor == "gpu":
         from .on_gpu import Gpu
-        here = Gpu(link, True, own["device"], own["num_sms"], own["wait_limit_s"])
+        here = Gpu(link, True, node_rank(link), own["device"], own["num_sms"], own["wait_limit_s"])
     else:
         here = _interpreter_of_process(link, session, own["num_sms"])
     return cls(link, here, executor)
@@ -43,7 +43,7 @@ def local_world(cls, size, executor, options):
         if executor == "interpreter":
             return cls(link, Cpu(link, crew, own["num_sms"]), executor)
         from .on_gpu import Gpu
-        return cls(link, Gpu(link, False, own["device"], own["num_sms"], own["wait_limit_s"]), executor)
+        return cls(link, Gpu(link, False, rank, own["device"], own["num_sms"], own["wait_limit_s"]), executor)
 
     if size == 1:
         return make(0)
@@ -54,7 +54,8 @@ def local_world(cls, size, executor, options):
 def _sort_options(options):
     unknown = [name for name in options if name not in _OPTIONS + _SESSION_OPTIONS]
     if unknown:
-        raise ConfigError(f"World: no option {unknown[0]!r}. The options are {', '.join(_OPTIONS + _SESSION_OPTIONS)}.", field=unknown[0])
+        raise ConfigError(f"World: no option {unknown[0]!r}. The options are "
+                          f"{', '.join(_OPTIONS + _SESSION_OPTIONS)}.", field=unknown[0])
     own = {name: options.get(name) for name in _OPTIONS}
     if own["host_limit_s"] is None:
         own["host_limit_s"] = float(os.environ.get("PKNUMBA_HOST_LIMIT_S", "600"))
@@ -79,5 +80,5 @@ def _interpreter_of_process(link, options, num_sms):
     if link.size == 1:
         return Cpu(link, Sessions(options), num_sms)
     from ..interpreter.mpi import SharedHeap
-    heap = SharedHeap(link.comm)
+    link.heap = heap = SharedHeap(link.comm, link.limit_s)
     return Cpu(link, Sessions({**options, "heap": heap}), num_sms, heap)

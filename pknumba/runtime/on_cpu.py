@@ -65,7 +65,7 @@ class Cpu:
 
     def __init__(self, link, sessions, num_sms=None, heap=None):
         self.link, self.sessions, self.num_sms = link, sessions, NUM_SMS if num_sms is None else num_sms
-        self.memory = HostMemory(link) if heap is None else HeapMemory(link, heap)
+        self.heap, self.memory = heap, HostMemory(link) if heap is None else HeapMemory(link, heap)
 
     def make_current(self):
         """Nothing: there is no device."""
@@ -93,7 +93,9 @@ class Cpu:
             return x.get()
         if type(x).__module__.partition(".")[0] == "torch":
             x = x.detach().cpu()
-            return x.view(sys.modules["torch"].uint16).numpy().view(_bfloat16()) if str(x.dtype) == "torch.bfloat16" else x.numpy()
+            if str(x.dtype) == "torch.bfloat16":  # NumPy has no name for it, ml_dtypes has
+                return x.view(sys.modules["torch"].uint16).numpy().view(_bfloat16())
+            return x.numpy()
         return numpy.asarray(x)
 
     def allocations(self):
@@ -101,7 +103,7 @@ class Cpu:
         return []
 
     def close(self):
-        """Nothing is held."""
+        """Nothing is held, beyond what the link's heap frees."""
 
 
 def _bfloat16():

@@ -10,11 +10,7 @@ from . import device_array, driver, hang, streams
 from .memory import IpcDeviceMemory, LocalDeviceMemory
 from ..errors import ConfigError, DriverError, HangError, UnsupportedError
 
-__all__ = ["Gpu", "ContextBlock", "wait_limit_s", "choose_device"]
-
-#: Environment variables in which MPI launchers tell a process its number on the node.
-_LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "PMI_LOCAL_RANK")
-
+__all__ = ["Gpu", "ContextBlock", "wait_limit_s"]
 
 def wait_limit_s():
     """Seconds that a device may wait for another rank: PKNUMBA_WAIT_LIMIT_S, or 60; 0 means for ever."""
@@ -28,23 +24,15 @@ def wait_limit_s():
     return limit
 
 
-def choose_device(rank, processes):
-    """The device of `rank`: its number on the node modulo the visible devices.
-
-    Args:
-        processes: whether ranks are processes, whose launcher knows their number on the node.
-    """
-    found = next((os.environ[name] for name in _LOCAL_RANK if os.environ.get(name, "").isdigit()), None) if processes else None
-    return (rank if found is None else int(found)) % driver.device_count()
-
-
 class Gpu:
     """One rank's side of a world on GPUs.
 
     Args:
         link: LocalLink or MpiLink.
         processes: whether ranks are processes (memory by CUDA IPC) or threads of this one.
-        device: number; None: :func:`choose_device`.
+        seat: this rank's number among the processes of the node (or the ranks of this process): it takes the device of that
+            number, modulo the visible devices.
+        device: number, instead of the seat's.
         num_sms: how many multiprocessors a kernel may use; None: this rank's share of the device.
         limit_s: how long device code waits; None: :func:`wait_limit_s`.
         stream: the stream of a world whose part this one is.
@@ -53,12 +41,12 @@ class Gpu:
     ``abort_word``, ``abort_table`` (device addresses), ``memory``.
     """
 
-    def __init__(self, link, processes, device=None, num_sms=None, limit_s=None, stream=None):
+    def __init__(self, link, processes, seat, device=None, num_sms=None, limit_s=None, stream=None):
         ok, why = driver.available()
         if not ok:
             raise UnsupportedError(why)
         self.link, self.limit_s = link, wait_limit_s() if limit_s is None else limit_s
-        self.device = choose_device(link.rank, processes) if device is None else device
+        self.device = seat % driver.device_count() if device is None else device
         self.info = driver.device_info(self.device)
         driver.make_current(self.device)
         self.num_sms = self._share(num_sms, processes)
@@ -79,9 +67,9 @@ class Gpu:
         share = self.info.sms
         if sharing > 1 and not (processes and self.info.mps and os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")):
             share = max(1, share // sharing) if self.info.mps or not processes else share
-        if sharing > 1 and processes and not self.info.mps and self.link.rank == 0:
-            warnings.warn(f"World: {sharing} ranks share {self.info.name} (device {self.device}) without MPS. They take turns, milliseconds "
-                          "each. Start them by scripts/mps run.", RuntimeWarning, stacklevel=4)
+        if sharing > 1 and processes and not self.info.mps and self.link.rank == 0 and wanted is None:
+            warnings.warn(f"World: {sharing} ranks share {self.info.name} (device {self.device}) without MPS. They take turns, "
+                          "milliseconds each. Start them by scripts/mps run.", RuntimeWarning, stacklevel=4)
         if wanted is not None and not 0 < wanted <= share:
             raise ConfigError(f"World: num_sms = {wanted}. This rank has {share} of device {self.device}.")
         return wanted or share
@@ -118,8 +106,9 @@ class Gpu:
     def hang_error(self, record, names):
         """The HangError of a record, in the words of the operator that wrote it."""
         report = hang.describe(record, self.names.get(record.operator) or names)
-        return HangError(f"World: {report}. A device waits {self.limit_s:g} s at most for another rank. Look at what that rank did instead, or "
-                         "raise PKNUMBA_WAIT_LIMIT_S; the world is broken, make a new one.", report=report, record=record)
+        return HangError(f"World: {report}. A device waits {self.limit_s:g} s at most for another rank. Look at what that rank "
+                         "did instead, or raise PKNUMBA_WAIT_LIMIT_S; the world is broken, make a new "
+                         "one.", report=report, record=record)
 
     def abort(self):
         """Make every wait on this device give up."""
@@ -137,8 +126,9 @@ class Gpu:
         self._numbers += 1
         if names is not None:
             self.names[self._numbers] = names
-        data = hang.context_bytes(self.error_record, self.abort_word, self.limit_s if limit_s is None else limit_s, self.link.rank,
-                                  self.link.size, number=self._numbers, abort_peers=self.abort_table)
+        limit_s = self.limit_s if limit_s is None else limit_s
+        data = hang.context_bytes(self.error_record, self.abort_word, limit_s, self.link.rank, self.link.size,
+                                  number=self._numbers, abort_peers=self.abort_table)
         return ContextBlock(self.device, data, self._numbers)
 
     def asarray(self, x):

@@ -30,8 +30,8 @@ def pointer_of(stream=None, *arrays):
         value = getattr(stream, attribute, None)
         if value is not None:
             return int(getattr(value, "value", value) or 0)
-    raise ContractError(f"stream: {type(stream).__name__} is no stream. It is an int, a stream of CuPy, torch or cuda.core, or has "
-                        "__cuda_stream__.")
+    raise ContractError(f"stream: {type(stream).__name__} is no stream. It is an int, a stream of CuPy, torch or cuda.core, or "
+                        "has __cuda_stream__.")
 
 
 def _current(arrays):

@@ -146,7 +146,10 @@ class SymmetricCounters(_Symmetric):
 
     @property
     def arrays(self):
-        """Every rank's counters as NumPy uint32[n] (interpreter); uint32[n, size] where ranks are processes: a counter is a row's sum."""
+        """Every rank's counters as NumPy uint32[n] (interpreter).
+
+        Where ranks are processes they are uint32[n, size], with a slot for each rank that adds; a counter is its row's sum.
+        """
         self._alive()
         if self._block.arrays is None:
             raise WorldError(f"{self}: they are in device memory. Use .values() to look at them.")

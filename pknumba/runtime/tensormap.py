@@ -58,8 +58,9 @@ def encode(pointer, shape, pitch_bytes, dtype, box, swizzle=128, name="tensor"):
     u64, u32 = ctypes.c_uint64, ctypes.c_uint32
     with _lock:
         target = _target()
-        libcuda.call("cuTensorMapEncodeTiled", target, _DTYPES[dtype], 2, pointer, (u64 * 2)(shape[1], shape[0]), (u64 * 1)(pitch_bytes),
-                     (u32 * 2)(box[1], box[0]), (u32 * 2)(1, 1), 0, _SWIZZLES[swizzle], _L2_256B, _ZERO_FILL, about=f"tensor map of {name}")
+        libcuda.call("cuTensorMapEncodeTiled", target, _DTYPES[dtype], 2, pointer, (u64 * 2)(shape[1], shape[0]),
+                     (u64 * 1)(pitch_bytes), (u32 * 2)(box[1], box[0]), (u32 * 2)(1, 1), 0, _SWIZZLES[swizzle], _L2_256B,
+                     _ZERO_FILL, about=f"tensor map of {name}")
         return ctypes.string_at(target, NBYTES)
 
 
@@ -70,7 +71,8 @@ def _box_problem(box, swizzle, itemsize):
     if not (1 <= rows <= 256 and 1 <= cols <= 256):
         return f"a box of {rows} x {cols}. A copy moves at most 256 x 256."
     if cols * itemsize % 16 or (swizzle and cols * itemsize > swizzle):
-        return f"a box of {cols * itemsize} bytes a row with a {swizzle}-byte swizzle. It is a multiple of 16 and at most the swizzle."
+        return (f"a box of {cols * itemsize} bytes a row with a {swizzle}-byte swizzle. It is a multiple of 16 and at most the "
+                "swizzle.")
     return None
 
 

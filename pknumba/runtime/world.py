@@ -16,9 +16,10 @@ import weakref
 
 from . import agree as agreement
 from . import dtypes
+from .ending import abandon, dropped
 from .on_cpu import Cpu
 from .symmetric import SymmetricArray, SymmetricCounters
-from ..errors import ShapeError, WorldError
+from ..errors import HangError, ShapeError, WorldError
 
 __all__ = ["World"]
 
@@ -42,10 +43,11 @@ class World:
         self._link, self._here, self.executor, self._parent = link, here, executor, parent
         self.rank, self.size, self.closed = link.rank, link.size, False
         self.device, self.num_sms, self.stream = here.device, here.num_sms, here.stream
-        self.error_record, self.abort_word, self.abort_table, self.hang_names = here.error_record, here.abort_word, here.abort_table, None
+        self.error_record, self.abort_word, self.abort_table = here.error_record, here.abort_word, here.abort_table
+        self.hang_names = None
         self._broken, self._blocks, self._parts = None, {}, []
         self.cache = {}  # what operators keep for this world: prepared calls, counters, symmetric results
-        weakref.finalize(self, _abandon, here, self._blocks).atexit = False
+        weakref.finalize(self, dropped, here, self._blocks).atexit = False
 
     # ---- making one
     @classmethod
@@ -56,8 +58,8 @@ class World:
             comm: mpi4py communicator whose ranks are all on this node; None: COMM_WORLD.
             executor: "gpu", "interpreter" or "auto" (gpu where every rank has one; PKNUMBA_EXECUTOR overrides).
             **options: num_sms; device (number; default: local rank modulo visible devices); wait_limit_s (of the device, default
-                PKNUMBA_WAIT_LIMIT_S or 60, 0: none); host_limit_s (between hosts, default PKNUMBA_HOST_LIMIT_S or 600); and those of
-                ``interpreter.Session``.
+                PKNUMBA_WAIT_LIMIT_S or 60, 0: none); host_limit_s (between hosts, default PKNUMBA_HOST_LIMIT_S or 600); and
+                those of ``interpreter.Session``.
 
         Raises UnsupportedError without MPI, without a GPU for "gpu", or if ranks are on several nodes; HangError if a rank does
         not come.
@@ -99,13 +101,11 @@ class World:
     # ---- meeting
     def barrier(self):
         """Return once every rank has called it. Raises HangError, naming who is missing. It does not wait for the device."""
-        self._enter()
-        self._link.barrier()
+        self._exchange(None, "barrier")
 
     def allgather(self, value):
         """Every rank's `value`, in rank order (pickled under MPI, the object itself in a local world)."""
-        self._enter()
-        return self._link.allgather(value)
+        return self._exchange(value, "allgather")
 
     def agree(self, subject, value):
         """Make sure that every rank passes the same.
@@ -118,10 +118,17 @@ class World:
         dtype, ConfigError for a config, WorldError for any other; HangError, naming the ranks that did not come. Costs a message
         to every rank: callers remember what was agreed.
         """
-        self._enter()
-        error = agreement.first_difference(subject, self._link.allgather(agreement.lines(value), f"agree on {subject}"))
+        error = agreement.first_difference(subject, self._exchange(agreement.lines(value), f"agree on {subject}"))
         if error is not None:
             raise error
+
+    def _exchange(self, value, call):
+        self._enter()
+        try:
+            return self._link.allgather(value, call)
+        except HangError as error:
+            self._break(error.report)  # the others may come yet, and would take our next call for this one
+            raise
 
     def split(self, ranks):
         """The world of some of the ranks, in the given order; None for a rank that is not among them.
@@ -130,7 +137,7 @@ class World:
         """
         self._enter()
         ranks = tuple(int(r) for r in ranks)
-        if not ranks or len(set(ranks)) != len(ranks) or not all(0 <= r < self.size for r in ranks):
+        if not ranks or len(set(ranks)) < len(ranks) or min(ranks) < 0 or max(ranks) >= self.size:
             raise WorldError(f"World.split: ranks {list(ranks)}. They are different ranks out of 0 to {self.size - 1}.")
         if self.rank not in ranks:
             return None
@@ -141,11 +148,11 @@ class World:
     def _split(self, ranks):
         link = self._link.split(ranks)
         if self.executor == "interpreter":
-            heap = getattr(self._here.memory, "heap", None)
-            return link, Cpu(link, self._here.sessions, self.num_sms, heap and heap.part(ranks))
+            link.heap = heap = self._link.heap and self._link.heap.part(ranks)
+            return link, Cpu(link, self._here.sessions, self.num_sms, heap)
         from .on_gpu import Gpu
         processes = hasattr(self._link, "abort")
-        return link, Gpu(link, processes, self.device, self.num_sms, self._here.limit_s, self.stream)
+        return link, Gpu(link, processes, 0, self.device, self.num_sms, self._here.limit_s, self.stream)
 
     # ---- memory
     def symmetric(self, shape, dtype="bfloat16"):
@@ -155,7 +162,7 @@ class World:
         """
         self._enter()
         shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
-        dtype = _dtype_name(dtype)
+        dtype = dtypes.name_of(dtype)
         if not shape or min(shape) < 0:
             raise ShapeError(f"World.symmetric: shape {shape}. It has at least one dimension, and none is negative.")
         dtypes.itemsize(dtype)
@@ -265,7 +272,7 @@ class World:
         """Give back what needs no other rank (`alone`: no other rank lives any more); the world is closed then."""
         self.closed = True
         self.cache.clear()
-        _abandon(self._here, self._blocks, alone)
+        abandon(self._here, self._blocks, alone)
         if not self._broken:
             self._link.close()
 
@@ -281,20 +288,3 @@ class World:
     def __repr__(self):
         where = "interpreter" if self.executor == "interpreter" else f"gpu {self.device}"
         return f"World(rank {self.rank} of {self.size}, {where}{', closed' if self.closed else ''})"
-
-
-def _abandon(here, blocks, alone=False):
-    if sys.is_finalizing():
-        return
-    for block in list(blocks.values()) + here.allocations():
-        block.abandon(alone)
-    blocks.clear()
-    here.close()
-
-
-def _dtype_name(dtype):
-    """The name of a dtype given as a name, a NumPy dtype or type, or a torch dtype."""
-    if isinstance(dtype, str):
-        return dtype
-    text = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
-    return text.removeprefix("torch.")
