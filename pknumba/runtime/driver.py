@@ -21,8 +21,7 @@ __all__ = ["available", "version", "device_count", "device_info", "DeviceInfo", 
 
 _byref = ctypes.byref
 _lock = threading.Lock()
-_contexts = {}
-_infos = {}
+_contexts, _infos = {}, {}
 
 #: Bytes that allocations which other processes map are rounded up to: a mapping shares whole pages of this size.
 IPC_GRANULARITY = 2 << 20
