@@ -146,6 +146,11 @@ class Counters:
         """`task` is woken by other means than an addition of this process."""
         task.wanted[2].waiters.remove(task)
 
+    def begun(self, task):
+        """Whether some of the ranks' additions for this target are there."""
+        array, number, _, value = task.wanted
+        return 0 < (value - self._value(array, number)) & _MASK < len(self.arrays)
+
     def describe(self, task):
         array, number, additions, value = task.wanted
         if self.slots:

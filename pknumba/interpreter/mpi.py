@@ -48,7 +48,7 @@ class SharedHeap:
         self._locks = _lock_file(comm)
         self.polls, self._changed, self._last = 0, time.monotonic(), None
         comm.Barrier()
-        atexit.register(self.page.end)
+        atexit.register(self._end)
 
     def array(self, shape, dtype):
         """One zeroed array per rank, in rank order, that every rank can read and write. Collective."""
@@ -89,9 +89,16 @@ class SharedHeap:
         finally:
             self.page.leave_outside()
 
+    def _end(self):
+        from mpi4py import MPI
+        if not MPI.Is_finalized():          # the page is gone with MPI
+            self.page.end()
+
     def close(self):
         """Free the arrays. Collective; nothing may use them afterwards."""
+        atexit.unregister(self._end)
         self.page.end()
+        self.comm.Barrier()
         while self.windows:
             self.windows.pop().Free()
         os.close(self._locks)

@@ -74,10 +74,18 @@ def finish(failure, session):
         failure.add_note(line)
 
 
+def _never(task):
+    return False
+
+
 def waiting(task):
     """What a parked task waits for, as a dict."""
     place = task.waiting_site or site(task.gr_frame)
     return dict(origin(task, place), why=task.waiting.describe(task), site=where(place))
+
+
+def _line(row):
+    return f"  {row['task']} at {row['site']} waits for {row['why']}"
 
 
 def deadlock(blocked, alive, queued):
@@ -95,5 +103,10 @@ def deadlock(blocked, alive, queued):
         lines.append(f"  rank {launch.rank} launch {launch.name}: the grid cannot be resident. {launch.resident} of its "
                      f"{launch.grid} blocks fit at once and block{'s' if len(blocks) > 1 else ''} {names(map(str, blocks), 4)} "
                      f"cannot start before another ends. Launch no more than {launch.resident} blocks.")
-    lines += [f"  {row['task']} at {row['site']} waits for {row['why']}" for row in rows]
+    begun = [getattr(task.waiting, "begun", _never)(task) for task in order]
+    if len(rows) > 8 and 0 < sum(begun) < len(rows):
+        lines += ["  Something has come, but not all (look here first):", *[_line(r) for r, b in zip(rows, begun) if b], "  The rest:"]
+        lines += [_line(r) for r, b in zip(rows, begun) if not b]
+    else:
+        lines += map(_line, rows)
     return "\n".join(lines), rows

@@ -111,12 +111,10 @@ class Session:
 
     @property
     def reproduce(self):
+        options = f'executor="interpreter", seed={self.seed}, policy="{self.policy}", completion="{self.completion}"'
         if self.heap is not None and not self._reproduce:
-            return (f'World.mpi(executor="interpreter", seed={self.seed}, policy="{self.policy}", completion="{self.completion}") on '
-                    f"{self.heap.size} ranks (the order between processes may differ)")
-        return self._reproduce or (f'World.local({self.world_size}, executor="interpreter", seed={self.seed}, '
-                                   f'policy="{self.policy}", '
-                                   f'completion="{self.completion}")')
+            return f"World.mpi({options}) on {self.heap.size} ranks (the order between processes may differ)"
+        return self._reproduce or f"World.local({self.world_size}, {options})"
 
     @reproduce.setter
     def reproduce(self, line):
@@ -263,6 +261,7 @@ class Session:
 
 
 _FREE = nullcontext()
+_blas = None
 
 
 class _Why:
@@ -278,12 +277,14 @@ class _Why:
 @contextmanager
 def _one_blas_thread():
     """One BLAS thread while the session runs: with two and a busy neighbour a run takes 5 to 70 times longer."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:
-        yield
-        return
-    with threadpool_limits(1, "blas"):
+    global _blas
+    if _blas is None:
+        try:
+            from threadpoolctl import ThreadpoolController
+            _blas = ThreadpoolController()          # looks through all loaded libraries: once is enough
+        except ImportError:
+            _blas = False
+    with _blas.limit(limits=1, user_api="blas") if _blas else nullcontext():
         yield
 
 

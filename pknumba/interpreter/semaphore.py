@@ -129,6 +129,9 @@ class Semaphore:
                 return phase
         return -2
 
+    def begun(self, task):
+        return self.arrived > 0 or self.pending_bytes != 0
+
     def describe(self, task):
         meant, parity = task.wanted
         text = f"{self.name} phase {meant} (parity {parity}; {self.arrived} of {self.arrivals} arrivals by {self.by}"

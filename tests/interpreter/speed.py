@@ -20,5 +20,5 @@ if __name__ == "__main__":
     for options in (dict(races=False, policy="fifo", completion="eager"), dict(races=False), dict(), dict(completion="late"),
                     dict(policy="pct"), dict(policy="starve")):
         took, session = measure(large, **options)
-        print(f"{str(options):60s} {took * 1e3:6.0f} ms with inputs and check; {session.switches} switches, {session.operations} operations, "
-              f"{session.accesses} accesses, {session.components.count} clock components")
+        print(f"{str(options):60s} {took * 1e3:6.0f} ms with inputs and check; {session.switches} switches, "
+              f"{session.operations} operations, {session.accesses} accesses, {session.components.count} clock components")

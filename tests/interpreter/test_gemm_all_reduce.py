@@ -13,11 +13,12 @@ from . import gemm_all_reduce as kernel
 
 POLICIES = [("fifo", "eager"), ("fifo", "late"), ("random", "random"), ("pct", "random"), ("starve", "random")]
 FOUND = {
-    "no_full_wait": (RaceError, ProtocolError), "no_empty_wait": (RaceError, ProtocolError), "arrive_before_mma_wait": (RaceError,),
-    "no_c_empty_wait": (RaceError,), "signal_after_read_wait": (RaceError,), "short_wait": (RaceError,),
-    "stuck_parity": (RaceError, ProtocolError), "lost_arrive": (DeadlockError,), "lost_signal": (DeadlockError,), "no_fence": (ProtocolError,),
-    "extra_arrive": (ProtocolError, RaceError), "wrong_arriver": (ContractError,), "early_columns": (ProtocolError, RaceError), "no_expect": (DeadlockError, RaceError),
-    "second_store_wait": (RaceError,),
+    "no_full_wait": (RaceError, ProtocolError), "no_empty_wait": (RaceError, ProtocolError),
+    "arrive_before_mma_wait": RaceError, "no_c_empty_wait": RaceError, "signal_after_read_wait": RaceError,
+    "short_wait": RaceError, "stuck_parity": (RaceError, ProtocolError), "lost_arrive": DeadlockError,
+    "lost_signal": DeadlockError, "no_fence": ProtocolError, "extra_arrive": (ProtocolError, RaceError),
+    "wrong_arriver": ContractError, "early_columns": (ProtocolError, RaceError), "no_expect": (DeadlockError, RaceError),
+    "second_store_wait": RaceError,
 }
 
 
@@ -36,7 +37,8 @@ def test_bug_is_found(bug, policy, completion):
         with pytest.raises(FOUND[bug]) as caught:
             kernel.run(dataclasses.replace(kernel.SMALL, bug=bug), seed=seed, policy=policy, completion=completion)
         text = str(caught.value)
-        assert text.endswith(f'reproduce: World.local(4, executor="interpreter", seed={seed}, policy="{policy}", completion="{completion}")')
+        assert text.endswith(f'reproduce: World.local(4, executor="interpreter", seed={seed}, policy="{policy}", '
+                             f'completion="{completion}")')
         assert "gemm_all_reduce.py:" in text
 
 
