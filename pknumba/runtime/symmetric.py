@@ -20,7 +20,7 @@ class _Symmetric:
         """
         if not self.closed:
             self.closed = True
-            self._world._release(self._block)
+            self.world._release(self._block)
 
     def _alive(self):
         if self.closed or not self._block.open:
@@ -48,11 +48,11 @@ class SymmetricArray(_Symmetric):
     first; the interpreter fills them with NaN.
 
     Attributes: ``shape``, ``dtype`` (a name), ``pitch`` (bytes from a row to the next), ``strides`` (bytes), ``device`` ("cpu" or
-    a number), ``closed``.
+    a number), ``world``, ``closed``.
     """
 
     def __init__(self, world, shape, dtype):
-        self.shape, self.dtype, self._world = tuple(shape), dtype, world
+        self.shape, self.dtype, self.world = tuple(shape), dtype, world
         size, cols = dtypes.itemsize(dtype), self.shape[-1] if self.shape else 1
         self.pitch = -(-cols * size // 16) * 16 if len(self.shape) > 1 else cols * size
         strides = [size, self.pitch]
@@ -67,21 +67,16 @@ class SymmetricArray(_Symmetric):
             world.barrier()
 
     @property
-    def world(self):
-        """The World that it belongs to."""
-        return self._world
-
-    @property
     def local(self):
         """This rank's array: CuPy (or DeviceArray without CuPy) on a GPU, NumPy on the interpreter."""
-        return self.peer(self._world.rank)
+        return self.peer(self.world.rank)
 
     def peer(self, rank):
         """The array of `rank`, in its memory. Raises WorldError for a rank that the world does not have."""
         self._alive()
         if rank not in self._views:
-            if not 0 <= rank < self._world.size:
-                raise WorldError(f"{self}: peer({rank}). The world has ranks 0 to {self._world.size - 1}.")
+            if not 0 <= rank < self.world.size:
+                raise WorldError(f"{self}: peer({rank}). The world has ranks 0 to {self.world.size - 1}.")
             self._views[rank] = self._view(rank)
         return self._views[rank]
 
@@ -94,13 +89,13 @@ class SymmetricArray(_Symmetric):
     @property
     def arrays(self):
         """Every rank's array, in rank order."""
-        return [self.peer(rank) for rank in range(self._world.size)]
+        return [self.peer(rank) for rank in range(self.world.size)]
 
     @property
     def pointer(self):
         """Address of this rank's first element."""
         self._alive()
-        return self._block.pointers[self._world.rank] if self._block.pointers else self.local.ctypes.data
+        return self._block.pointers[self.world.rank] if self._block.pointers else self.local.ctypes.data
 
     @property
     def pointers(self):
@@ -141,7 +136,7 @@ class SymmetricCounters(_Symmetric):
     def __init__(self, world, name, n):
         if n < 1:
             raise ShapeError(f"counters {name}: n = {n}. There is at least one.")
-        self.name, self.n, self._world = name, n, world
+        self.name, self.n, self.world = name, n, world
         self._block = world._allocate_counters(n, f"World.counters({name}, {n})")
 
     @property
@@ -159,16 +154,16 @@ class SymmetricCounters(_Symmetric):
     def pointer(self):
         """Device address of this rank's counters (GPU)."""
         self._alive()
-        return self._block.pointers[self._world.rank]
+        return self._block.pointers[self.world.rank]
 
     def values(self):
         """A copy of this rank's counters as NumPy uint32[n], once the device is idle."""
         import numpy
         self._alive()
         if self._block.arrays is not None:
-            own = self.arrays[self._world.rank]
+            own = self.arrays[self.world.rank]
             return own.copy() if own.ndim == 1 else own.sum(1, dtype="uint32")
-        with driver.using(self._world.device):
+        with driver.using(self.world.device):
             driver.synchronize()
             return numpy.frombuffer(driver.copy_out(self.pointer, 4 * self.n), "uint32").copy()
 
