@@ -10,6 +10,7 @@ import protocol
 import torch
 
 from pknumba import GemmConfig, World, gemm
+from pknumba.config import best
 
 SHAPES = [(4096, 4096, 4096), (8192, 8192, 8192), (16384, 16384, 16384), (16384, 16384, 2048), (8192, 8192, 1024),
           (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4104)]
@@ -33,7 +34,7 @@ def case(world, shape, dtype, layout, args):
         A = torch.randn(m, k, device="cuda", dtype=kind)
         B = torch.randn(n, k, device="cuda", dtype=kind).t() if layout == "nt" else torch.randn(k, n, device="cuda", dtype=kind)
         sets.append((A, B, torch.full((m, n), float("nan"), device="cuda", dtype=kind), torch.empty(m, n, device="cuda", dtype=kind)))
-    config = config_of(args.config)
+    config = config_of(args.config) or best(m, n, k, world.num_sms)
     for A, B, C, _ in sets:
         gemm(world, A, B, out=C, config=config)
     world.synchronize()
@@ -48,7 +49,7 @@ def case(world, shape, dtype, layout, args):
     flops = 2 * m * n * k
     tflops = {name: round(flops / protocol.summary(t)[0] * 1e-6, 1) for name, t in times.items()}
     protocol.write(args.out, "gemm", shape, dtype, times["pknumba"], "cublas (torch.matmul)", times["cublas"], error,
-                   config=args.config or "chosen by shape", layout=layout, how=how, sets=len(sets), tflops=tflops["pknumba"],
+                   config=vars(config), chosen="by flag" if args.config else "by shape", layout=layout, how=how, sets=len(sets), tflops=tflops["pknumba"],
                    baseline_tflops=tflops["cublas"])
     return True
 

@@ -1,6 +1,7 @@
 """pknumba.gemm_all_reduce over MPI ranks: 1,000 calls in a row with new inputs, then its time beside the plain GEMM's.
 
-    mpirun -n 4 python benchmarks/gemm_all_reduce.py            several ranks on one GPU need MPS: scripts/mps
+    mpirun -n 4 python benchmarks/gemm_all_reduce.py                    a GPU for each rank
+    ./scripts/mps run -n 4 python benchmarks/gemm_all_reduce.py         ranks that share a GPU
 
 The calls of the first part differ in data and sign, nothing waits for the device between them, ranks are delayed against each
 other on purpose, and every result is compared on the device with the float64 sum over all ranks. Only then the host looks.
