@@ -34,6 +34,8 @@ ARROWS = {
 EXTRA_ARROWS = {
     "lowering/declare.py": {"interpreter"},       # @primitive is where one declaration becomes a call on either executor
 }
+#: (layer, layer) that is imported inside functions only.
+LAZY = {("runtime", "interpreter"), ("__init__", "kernels"), ("__init__", "runtime")}
 #: Foreign package -> places that may import it.
 FENCES = {
     "numba": ("lowering/",),
@@ -104,6 +106,7 @@ def test_arrows(path):
     layer, breaches = layer_of(path), []
     extra = EXTRA_ARROWS.get(path.relative_to(PACKAGE).as_posix(), set())
     assert layer in ARROWS, f"{layer} is a new layer: give it its arrows in this file, in DESIGN's picture and in README"
+    at_top = {node.lineno for node in tree_of(path).body}
     for line, module in imports_of(path):
         parts = module.split(".")
         if parts[0] != "pknumba":
@@ -111,6 +114,8 @@ def test_arrows(path):
         target = parts[1] if len(parts) > 1 and parts[1] in ARROWS else "__init__"
         if target != layer and target not in ARROWS[layer] | extra:
             breaches.append(f"{name_of(path)}:{line}: {layer} may not import {module}")
+        if (layer, target) in LAZY and line in at_top:
+            breaches.append(f"{name_of(path)}:{line}: {layer} may import {module} inside functions only")
     report(breaches)
 
 
