@@ -48,8 +48,8 @@ def case(world, shape, dtype, layout, args):
     times, how = protocol.interleaved(variants, est, rounds=args.rounds)
     flops = 2 * m * n * k
     tflops = {name: round(flops / protocol.summary(t)[0] * 1e-6, 1) for name, t in times.items()}
-    protocol.write(args.out, "gemm", shape, dtype, times["pknumba"], "cublas (torch.matmul)", times["cublas"], error,
-                   config=vars(config), chosen="by flag" if args.config else "by shape", layout=layout, how=how, sets=len(sets), tflops=tflops["pknumba"],
+    protocol.write(args.out, "gemm", shape, dtype, times["pknumba"], "cublas (torch.matmul)", times["cublas"], error, config=vars(config),
+                   chosen="by flag" if args.config else "by shape", layout=layout, how=how, sets=len(sets), tflops=tflops["pknumba"],
                    baseline_tflops=tflops["cublas"])
     return True
 
