@@ -132,9 +132,12 @@ class Gpu:
         return ContextBlock(self.device, data, self._numbers)
 
     def asarray(self, x):
-        """`x` as a CuPy array here, or a DeviceArray without CuPy."""
+        """`x` as a CuPy array here, or a DeviceArray without CuPy; torch tensors stay torch's."""
         from . import arrays
-        if arrays.library_of(x) in ("cupy", "torch", "pknumba"):
+        library = arrays.library_of(x)
+        if library == "torch":
+            return x.to(f"cuda:{self.device}")
+        if library in ("cupy", "pknumba"):
             return x
         import numpy
         x = numpy.asarray(x)

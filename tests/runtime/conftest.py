@@ -88,7 +88,8 @@ def mpirun(tmp_path):
         script = tmp_path / "script.py"
         script.write_text(textwrap.dedent(source))
         own = ("OMPI_COMM", "PMIX_", "PMI_", "PRTE_LAUNCHED")  # of an mpirun around the tests
-        environment = {**{k: v for k, v in os.environ.items() if not k.startswith(own)}, **MPI_ENV, "PYTHONPATH": str(ROOT), **(env or {})}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(own)}
+        environment.update(MPI_ENV, PYTHONPATH=str(ROOT), **(env or {}))
         done = subprocess.run([command, "-n", str(n), sys.executable, str(script)], env=environment, capture_output=True,
                               text=True, timeout=timeout)
         assert (done.returncode != 0) == fails, done.stdout + done.stderr

@@ -68,7 +68,8 @@ def test_a_service_started_by_hand_stays(mps):
 
 
 @pytest.mark.parametrize("arguments, text", [
-    (("run",), "-n and a number"), (("run", "-n", "0", "x"), "-n and a number"), (("run", "-n", "2"), "needs a command"), ((), "multi-process")])
+    (("run",), "-n and a number"), (("run", "-n", "0", "x"), "-n and a number"), (("run", "-n", "2"), "needs a command"),
+    ((), "multi-process")])
 def test_misuse_says_what_is_missing(mps, arguments, text):
     status, said, diary = mps(*arguments)
     assert status == 2 and text in said and not diary
