@@ -11,6 +11,7 @@ without a time-out. Race checking is off: clocks would have to be shared too.
 import atexit
 import fcntl
 import os
+import sys
 import tempfile
 import time
 from contextlib import contextmanager, nullcontext
@@ -19,15 +20,11 @@ from math import prod
 import numpy as np
 
 from ..errors import DeadlockError, HangError, WorldError
+from .control_page import DEADLOCKED, FAILED, IDLE, RUNNING, ControlPage, pages
 from .counters import Counters
 from .tensor import Window
 from .tiles import dtype_of
 
-RUNNING, IDLE, ENDED, OUTSIDE = range(4)
-_FAILED, _DEADLOCKED = 1, 2
-#: Bytes of a rank's report or error text in the control page.
-_TEXT = 16384
-_PAGE = 4096
 #: Polls in a row before a rank begins to sleep between them.
 _EAGER_POLLS = 2000
 
@@ -44,7 +41,7 @@ class SharedHeap:
     def __init__(self, comm, limit_s=600.0):
         self.comm, self.rank, self.size, self.limit_s = comm, comm.rank, comm.size, limit_s
         self.windows = []
-        self.page = _Page(_allocate(self, _Page.size(self.size)), self.rank, self.size)
+        self.page = ControlPage(_allocate(self, ControlPage.size(self.size)), self.rank, self.size)
         self._locks = _lock_file(comm)
         self.polls, self._changed, self._last = 0, time.monotonic(), None
         comm.Barrier()
@@ -69,13 +66,13 @@ class SharedHeap:
     def check(self):
         """For host code that waits: WorldError if another rank has failed, DeadlockError if one has found a deadlock."""
         self._check_failed()
-        found = self.page.marked(_DEADLOCKED)
+        found = self.page.marked(DEADLOCKED)
         if found is not None:
             raise DeadlockError(f"deadlock: this rank waits in host code.\n{self.page.text(found)}", waiting=[],
                                 report=self.page.text(found))
 
     def _check_failed(self):
-        failed = self.page.marked(_FAILED)
+        failed = self.page.marked(FAILED)
         if failed is not None:
             raise WorldError(f"World: rank {failed} failed: {self.page.text(failed)}. A world whose rank failed is broken. "
                              "Make a new one.", failed_rank=failed)
@@ -91,8 +88,12 @@ class SharedHeap:
 
     def _end(self):
         from mpi4py import MPI
-        if not MPI.Is_finalized():          # the page is gone with MPI
-            self.page.end()
+        if MPI.Is_finalized():              # the page is gone with MPI
+            return
+        failure = getattr(sys, "last_value", None)
+        if failure is not None:             # what ended this process: no deadlock, but a failure to name
+            self.failed(failure)
+        self.page.end()
 
     def close(self):
         """Free the arrays. Collective; nothing may use them afterwards."""
@@ -138,7 +139,7 @@ class SharedHeap:
     def failed(self, failure):
         """A run of this rank ended with `failure`: the other ranks must know."""
         if not isinstance(failure, DeadlockError) and not (isinstance(failure, WorldError) and hasattr(failure, "failed_rank")):
-            self.page.mark(_FAILED, f"{type(failure).__name__}: {failure}")
+            self.page.mark(FAILED, f"{type(failure).__name__}: {failure}")
 
     def _nap(self, snapshot):
         self.polls += 1
@@ -157,13 +158,13 @@ class SharedHeap:
         """The DeadlockError of all ranks: each has found the same, so each waits shortly for the others' reports."""
         own = session.deadlock()
         page = self.page
-        page.mark(_DEADLOCKED, own.report)
+        page.mark(DEADLOCKED, own.report)
         until = time.monotonic() + 5
         while time.monotonic() < until and any(not page.told(r) for r in range(self.size) if page.states[r] == IDLE):
             os.sched_yield()
-        lines = [f"deadlock across {self.size} ranks: every rank waits, and nothing is in flight on any of them."]
-        for r in range(self.size):
-            lines.append(page.text(r) if page.told(r) else f"rank {r} {page.describe(r)}.")
+        lines = [f"deadlock across {self.size} ranks: each waits or has ended, and nothing is in flight on any of them."]
+        lines += [f"rank {r} {page.describe(r)}." for r in range(self.size) if not page.told(r)]
+        lines += [f"rank {r}: {page.text(r)}" for r in range(self.size) if page.told(r)]
         text = "\n".join(lines)
         return DeadlockError(text, waiting=own.waiting, report=text)
 
@@ -189,84 +190,10 @@ class _Part:
         return self.whole.outside([self.ranks[r] for r in ranks])
 
 
-class _Page:
-    """The control page, in the memory of rank 0, and each rank's text."""
-
-    def __init__(self, parts, rank, size):
-        self.rank, self.size = rank, size
-        self._parts = parts
-        words = parts[0][:8 * size * (2 * size + 3)].view(np.int64)
-        self.seen = words[:size * size].reshape(size, size)
-        self.needs = words[size * size:2 * size * size].reshape(size, size)
-        self.events, self.states, self.broken = words[2 * size * size:].reshape(3, size)
-        self._texts = [part[-_TEXT - 8:] for part in parts]
-
-    @staticmethod
-    def size(ranks):
-        return _pages(8 * ranks * (2 * ranks + 3) + _TEXT + 8)
-
-    def stuck(self):
-        """Whether no rank can ever move again."""
-        before = self.events.tolist()
-        states, seen, needs = self.states.tolist(), self.seen.tolist(), self.needs.tolist()
-        if before != self.events.tolist():
-            return False
-        fixed = [state == ENDED or state == IDLE and seen[r] == before for r, state in enumerate(states)]
-        return all(fixed[r] or state == OUTSIDE and any(fixed[q] for q in range(self.size) if needs[r][q])
-                   for r, state in enumerate(states))
-
-    def enter_outside(self, ranks):
-        self.needs[self.rank, :] = [r in ranks for r in range(self.size)]
-        self.states[self.rank] = OUTSIDE
-
-    def leave_outside(self):
-        self.events[self.rank] += 1
-        self.states[self.rank] = RUNNING
-
-    def end(self):
-        """This rank will never signal again."""
-        self.states[self.rank] = ENDED
-
-    def mark(self, broken, text):
-        """This rank has failed or found a deadlock; `text` says how."""
-        self._tell(text)
-        self.broken[self.rank] = broken
-
-    def marked(self, broken):
-        """Another rank with that mark, or None."""
-        return next((r for r, mark in enumerate(self.broken.tolist()) if mark == broken and r != self.rank), None)
-
-    def _tell(self, text):
-        data = np.frombuffer(text.encode()[:_TEXT], np.uint8)
-        mine = self._texts[self.rank]
-        mine[8:8 + len(data)] = data
-        mine[:8].view(np.int64)[0] = len(data)
-
-    def told(self, rank):
-        return int(self._texts[rank][:8].view(np.int64)[0]) > 0
-
-    def text(self, rank):
-        size = int(self._texts[rank][:8].view(np.int64)[0])
-        return self._texts[rank][8:8 + size].tobytes().decode(errors="replace")
-
-    def first_running(self):
-        states = self.states.tolist()
-        return states.index(RUNNING) if RUNNING in states else self.rank
-
-    def describe(self, rank):
-        if self.states[rank] == OUTSIDE:
-            return f"waits in host code for ranks {', '.join(map(str, np.flatnonzero(self.needs[rank])))}"
-        return "has ended" if self.states[rank] == ENDED else "is idle"
-
-
-def _pages(nbytes):
-    return -(-max(nbytes, 1) // _PAGE) * _PAGE
-
-
 def _allocate(heap, nbytes):
     """Each rank's zeroed bytes (whole pages) of a new shared window. Collective."""
     from mpi4py import MPI
-    comm, nbytes = heap.comm, _pages(nbytes)
+    comm, nbytes = heap.comm, pages(nbytes)
     window = MPI.Win.Allocate_shared(nbytes, 1, comm=comm)
     heap.windows.append(window)
     parts = [np.frombuffer(window.Shared_query(r)[0], np.uint8)[:nbytes] for r in range(comm.size)]

@@ -84,8 +84,15 @@ def waiting(task):
     return dict(origin(task, place), why=task.waiting.describe(task), site=where(place))
 
 
-def _line(row):
-    return f"  {row['task']} at {row['site']} waits for {row['why']}"
+def _lines(rows):
+    """One line for each wait; workers of a role that wait for the same thing share one."""
+    groups = {}
+    for row in rows:
+        key = row["rank"], row.get("block"), row.get("role"), row["site"], row["why"]
+        groups.setdefault(key, []).append(row)
+    for (*_, place, why), same in groups.items():
+        more = f" (and {len(same) - 1} more workers: {names((str(r['part']) for r in same[1:]), 16)})" if len(same) > 1 else ""
+        yield f"  {same[0]['task']}{more} at {place} waits for {why}"
 
 
 def deadlock(blocked, alive, queued):
@@ -105,8 +112,8 @@ def deadlock(blocked, alive, queued):
                      f"cannot start before another ends. Launch no more than {launch.resident} blocks.")
     begun = [getattr(task.waiting, "begun", _never)(task) for task in order]
     if len(rows) > 8 and 0 < sum(begun) < len(rows):
-        lines += ["  Something has come, but not all (look here first):", *[_line(r) for r, b in zip(rows, begun) if b], "  The rest:"]
-        lines += [_line(r) for r, b in zip(rows, begun) if not b]
+        lines += ["  Something has come, but not all (look here first):", *_lines(r for r, b in zip(rows, begun) if b), "  The rest:"]
+        lines += _lines(r for r, b in zip(rows, begun) if not b)
     else:
-        lines += map(_line, rows)
+        lines += _lines(rows)
     return "\n".join(lines), rows

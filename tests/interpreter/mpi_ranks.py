@@ -111,8 +111,18 @@ def raising(heap):
     role(cpu.Session(heap=heap), worker)
 
 
+def leaving(heap):
+    """The last rank's script ends with an exception in its host code."""
+    counters = cpu.Counters("never", heap.counters(1), RANK)
+    if RANK == WORLD - 1:
+        sys.excepthook = lambda *error: None
+        Path(sys.argv[2], str(RANK)).write_text("left")
+        raise KeyError("in host code")
+    role(cpu.Session(heap=heap), lambda block: counters.wait(0, 1))
+
+
 CASES = dict(exact=gemm, lost_signal=lambda heap: gemm(heap, "lost_signal"), lost_arrive=lambda heap: gemm(heap, "lost_arrive"),
-             reductions=reductions, part=part, outside=outside, ended=ended, raising=raising,
+             reductions=reductions, part=part, outside=outside, ended=ended, raising=raising, leaving=leaving,
              speed=lambda heap: gemm(heap, p=kernel.Problem()))
 
 if __name__ == "__main__":

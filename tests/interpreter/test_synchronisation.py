@@ -51,6 +51,15 @@ def test_deadlock_names_every_wait():
     assert caught.value.waiting[1]["role"] == "a" and caught.value.waiting[1]["line"]
 
 
+def test_workers_that_wait_for_the_same_share_a_line():
+    def role(part):
+        return ("c", lambda s: s.full[0].wait(0), dict(part=part, workers=12))
+    with pytest.raises(DeadlockError) as caught:
+        play(*[role(part) for part in range(12)], semaphores=ONE)
+    assert "rank 0 block 0 c 0 (and 11 more workers: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11) at" in str(caught.value)
+    assert len(caught.value.waiting) == 13
+
+
 def test_grid_that_cannot_be_resident():
     def block(number, blocks):
         def role(s):

@@ -1,0 +1,86 @@
+"""What ranks in different processes tell each other about their progress: a page of int64 words in shared memory, and texts."""
+
+import numpy as np
+
+#: States of a rank: its code runs; all its tasks wait; it will never signal again; its host code waits for other ranks.
+RUNNING, IDLE, ENDED, OUTSIDE = range(4)
+#: Marks of a broken world: this rank raised; this rank found a deadlock.
+FAILED, DEADLOCKED = 1, 2
+#: Bytes of a rank's report or error text in the control page.
+_TEXT = 16384
+_PAGE = 4096
+
+
+class ControlPage:
+    """The control page, in the memory of rank 0, and each rank's text."""
+
+    def __init__(self, parts, rank, size):
+        self.rank, self.size = rank, size
+        self._parts = parts
+        words = parts[0][:8 * size * (2 * size + 3)].view(np.int64)
+        self.seen = words[:size * size].reshape(size, size)
+        self.needs = words[size * size:2 * size * size].reshape(size, size)
+        self.events, self.states, self.broken = words[2 * size * size:].reshape(3, size)
+        self._texts = [part[-_TEXT - 8:] for part in parts]
+
+    @staticmethod
+    def size(ranks):
+        return pages(8 * ranks * (2 * ranks + 3) + _TEXT + 8)
+
+    def stuck(self):
+        """Whether no rank can ever move again."""
+        before = self.events.tolist()
+        states, seen, needs = self.states.tolist(), self.seen.tolist(), self.needs.tolist()
+        if before != self.events.tolist():
+            return False
+        fixed = [state == ENDED or state == IDLE and seen[r] == before for r, state in enumerate(states)]
+        return all(fixed[r] or state == OUTSIDE and any(fixed[q] for q in range(self.size) if needs[r][q])
+                   for r, state in enumerate(states))
+
+    def enter_outside(self, ranks):
+        self.needs[self.rank, :] = [r in ranks for r in range(self.size)]
+        self.states[self.rank] = OUTSIDE
+
+    def leave_outside(self):
+        self.events[self.rank] += 1
+        self.states[self.rank] = RUNNING
+
+    def end(self):
+        """This rank will never signal again."""
+        self.states[self.rank] = ENDED
+
+    def mark(self, broken, text):
+        """This rank has failed or found a deadlock; `text` says how."""
+        self._tell(text)
+        self.broken[self.rank] = broken
+
+    def marked(self, broken):
+        """Another rank with that mark, or None."""
+        return next((r for r, mark in enumerate(self.broken.tolist()) if mark == broken and r != self.rank), None)
+
+    def _tell(self, text):
+        data = np.frombuffer(text.encode()[:_TEXT], np.uint8)
+        mine = self._texts[self.rank]
+        mine[8:8 + len(data)] = data
+        mine[:8].view(np.int64)[0] = len(data)
+
+    def told(self, rank):
+        return int(self._texts[rank][:8].view(np.int64)[0]) > 0
+
+    def text(self, rank):
+        size = int(self._texts[rank][:8].view(np.int64)[0])
+        return self._texts[rank][8:8 + size].tobytes().decode(errors="replace")
+
+    def first_running(self):
+        states = self.states.tolist()
+        return states.index(RUNNING) if RUNNING in states else self.rank
+
+    def describe(self, rank):
+        if self.states[rank] == OUTSIDE:
+            return f"waits in host code for ranks {', '.join(map(str, np.flatnonzero(self.needs[rank])))}"
+        return "has ended" if self.states[rank] == ENDED else "is idle"
+
+
+def pages(nbytes):
+    """`nbytes`, rounded up to whole pages."""
+    return -(-max(nbytes, 1) // _PAGE) * _PAGE
