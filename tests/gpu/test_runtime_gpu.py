@@ -1,92 +1,20 @@
-"""The runtime on a real GPU: memory, views, launches, tensor maps, CUDA IPC between processes, hang records.
-
-Kernels here are CUDA C++ compiled by NVRTC, so that nothing but the runtime is under test.
-"""
+"""The runtime on a real GPU: memory, views, launches, tensor maps."""
 
 import ctypes
-import struct
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pknumba.errors import DriverError, HangError, WorldError
-from pknumba.runtime import DeviceArray, Launch, World, describe, driver, hang, tensormap
+from pknumba.errors import DriverError
+from pknumba.runtime import DeviceArray, Launch, describe, driver, tensormap
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from .runtime_kernels import cubin, u32, u64, world  # noqa: F401 - two of them are fixtures
+
 AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU")]
-
-SOURCE = r"""
-extern "C" __global__ void add(unsigned *x, unsigned n, unsigned by) {
-    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) x[i] += by;
-}
-extern "C" __global__ void spread(unsigned long long *peers, unsigned size, unsigned value) {   // writes into every rank
-    if (threadIdx.x < size) ((unsigned *)peers[threadIdx.x])[value] = value + 1;
-}
-extern "C" __global__ void wait_for(const unsigned *flag, const unsigned long long *context, unsigned expected) {
-    unsigned long long limit = context[2], start, now;
-    volatile unsigned *record = (volatile unsigned *)context[0], *abort = (volatile unsigned *)context[1];
-    unsigned rank = (unsigned)context[3], number = (unsigned)(context[4] >> 32);
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
-    while (*(volatile const unsigned *)flag < expected) {
-        if (*abort) return;
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-        if (limit && now - start > limit) {
-            record[1] = rank; record[2] = 3; record[3] = 1; record[4] = 2; record[5] = 7; record[6] = expected; record[7] = *flag;
-            record[8] = number;
-            __threadfence_system();
-            record[0] = 0x600DF00D;
-            *abort = 1;
-            return;
-        }
-    }
-}
-struct alignas(64) Map { char bytes[128]; };
-extern "C" __global__ void box(const __grid_constant__ Map map, unsigned short *out, int row, int col) {
-    __shared__ alignas(128) unsigned short tile[8 * 64];
-    __shared__ alignas(8) unsigned long long bar;
-    unsigned b = (unsigned)__cvta_generic_to_shared(&bar), t = (unsigned)__cvta_generic_to_shared(tile);
-    if (threadIdx.x == 0) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;" :: "r"(b) : "memory");
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 1024;" :: "r"(b) : "memory");
-        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                     "[%0], [%1, {%2, %3}], [%4];"
-                     :: "r"(t), "l"(&map), "r"(col), "r"(row), "r"(b) : "memory");
-    }
-    __syncthreads();
-    unsigned done = 0;
-    while (!done)
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(done) : "r"(b) : "memory");
-    for (unsigned i = threadIdx.x; i < 512; i += blockDim.x) out[i] = tile[i];
-}
-"""
-
-
-@pytest.fixture(scope="module")
-def cubin():
-    core = pytest.importorskip("cuda.core")
-    program = core.Program(SOURCE, "c++", core.ProgramOptions(arch="sm_90a", std="c++17"))
-    return bytes(program.compile("cubin").code)
-
-
-@pytest.fixture
-def world():
-    with World.local(1, executor="gpu", wait_limit_s=0.3) as world:
-        yield world
-
-
-def u32(*values):
-    return [struct.pack("<I", v & 0xffffffff) for v in values]
-
-
-def u64(value):
-    return struct.pack("<Q", value)
 
 
 def test_device_info():
@@ -251,86 +179,6 @@ def test_tensor_map(world, cubin, cols):
     expected = np.zeros((8, 64), "u2")
     expected[:4, :40] = x[16:, col:]
     assert (out.get() == expected).all()
-
-
-# ---- worlds
-
-def test_hang_record(world, cubin):
-    flag = world.counters("flag", 8)
-    names = {"role": {1: "storer"}, "kind": {2: "counter"}, "which": {7: "ready[7]"}}
-    block = world.context(names=names)
-    launch = driver.load(cubin, "wait_for").launcher(1, 1, [u64(flag.pointer), u64(block.pointer), *u32(1)])
-    driver.memset_u32(flag.pointer, 1, 1)
-    launch.fire()
-    world.synchronize()  # the flag is up: no wait
-    driver.memset_u32(flag.pointer, 0, 1)
-    launch.fire()
-    with pytest.raises(HangError, match=r"rank 0 block 3 storer waits for counter ready\[7\]: expected 1, seen 0"):
-        world.synchronize()
-    with pytest.raises(WorldError, match="broken"):
-        world.barrier()
-
-
-def test_abort_ends_waits(world, cubin):
-    flag, block = world.counters("flag", 8), world.context(limit_s=0)  # no limit: only the abort word ends it
-    stream = driver.stream_create()
-    driver.load(cubin, "wait_for").launcher(1, 1, [u64(flag.pointer), u64(block.pointer), *u32(1)]).fire(stream)
-    assert not driver.stream_done(stream)
-    world._here.abort()
-    driver.stream_synchronize(stream)
-    world.check()
-    assert hang.MAGIC_VALUE == 0x600DF00D
-
-
-def test_local_ranks_share_the_gpu(cubin):
-    def main(world):
-        a = world.symmetric((1, 64), "uint32")
-        driver.memset_u32(a.pointer, 0, 64, world.stream)
-        world.synchronize()
-        world.barrier()
-        spread = driver.load(cubin, "spread").launcher(1, 32, [u64(a.peers_table), *u32(world.size, world.rank)])
-        spread.fire(world.stream)
-        world.synchronize()
-        world.barrier()
-        got = np.frombuffer(driver.copy_out(a.pointer, 16), "u4")
-        return got.tolist(), world.num_sms
-
-    with World.local(3, executor="gpu") as world:
-        results = world.run(main)
-    sms = driver.device_info(0).sms // (3 if driver.device_count() == 1 else 1)
-    assert [r[0] for r in results] == [[1, 2, 3, 0]] * 3
-    if driver.device_count() == 1:
-        assert [r[1] for r in results] == [sms] * 3
-
-
-IPC = r"""
-import sys, numpy as np
-from pknumba.runtime import World, driver
-import struct
-cubin = open(sys.argv[1], "rb").read()
-with World.mpi(executor="gpu", host_limit_s=60) as world:
-    for trial in range(3):
-        with world.symmetric((1, 64), "uint32") as a:
-            driver.memset_u32(a.pointer, 0, 64)
-            world.synchronize(); world.barrier()
-            params = [struct.pack("<Q", a.peers_table), struct.pack("<I", world.size), struct.pack("<I", world.rank)]
-            driver.load(cubin, "spread").launcher(1, 32, params).fire(0)
-            world.synchronize(); world.barrier()
-            mine = np.frombuffer(driver.copy_out(a.pointer, 16), "u4").tolist()
-            assert mine == [1, 2, 0, 0], mine
-            other = np.frombuffer(driver.copy_out(a.pointers[1 - world.rank], 16), "u4").tolist()
-            assert other == mine, other
-    print(f"fine {world.num_sms}", flush=True)
-"""
-
-
-def test_ipc_between_two_processes(cubin, tmp_path, mpirun, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    script, binary = tmp_path / "ipc.py", tmp_path / "kernels.cubin"
-    script.write_text(IPC)
-    binary.write_bytes(cubin)
-    done = mpirun(2, "-W", "ignore", script, binary)
-    assert done.returncode == 0 and done.stdout.count("fine") == 2, done.stdout + done.stderr
 
 
 def test_import_is_light():
