@@ -112,7 +112,9 @@ def deadlock(blocked, alive, queued):
                      f"cannot start before another ends. Launch no more than {launch.resident} blocks.")
     begun = [getattr(task.waiting, "begun", _never)(task) for task in order]
     if len(rows) > 8 and 0 < sum(begun) < len(rows):
-        lines += ["  Something has come, but not all (look here first):", *_lines(r for r, b in zip(rows, begun) if b), "  The rest:"]
+        lines += ["  Something has come, but not all (look here first):"]
+        lines += _lines(r for r, b in zip(rows, begun) if b)
+        lines += ["  The rest:"]
         lines += _lines(r for r, b in zip(rows, begun) if not b)
     else:
         lines += _lines(rows)

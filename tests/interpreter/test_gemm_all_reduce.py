@@ -26,7 +26,8 @@ FOUND = {
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 8])
 def test_exact(world, policy, completion):
     for seed in range(1 if world > 4 else 3):
-        session = kernel.run(dataclasses.replace(kernel.SMALL, world=world, calls=2), seed=seed, policy=policy, completion=completion)
+        p = dataclasses.replace(kernel.SMALL, world=world, calls=2)
+        session = kernel.run(p, seed=seed, policy=policy, completion=completion)
         assert session.accesses and session.switches and session.operations
 
 

@@ -13,7 +13,8 @@ from .play import TILE, play
 
 
 def test_outside_a_kernel():
-    for call in (cpu.current, cpu.sync, lambda: cpu.turn_wait(0), lambda: cpu.Counters("n", [np.zeros(1, np.uint32)], 0).wait(0, 1)):
+    counters = cpu.Counters("n", [np.zeros(1, np.uint32)], 0)
+    for call in (cpu.current, cpu.sync, lambda: cpu.turn_wait(0), lambda: counters.wait(0, 1)):
         with pytest.raises(ContractError, match="outside a kernel"):
             call()
 
@@ -36,7 +37,8 @@ def test_without_host_tasks():
         launch = session.launch(0, "direct", 2)
         for number in range(2):
             tensor = cpu.Tensor("X", [x], 0)
-            launch.role(launch.block(number), Role("a"), 0, lambda n=number, t=tensor, c=call: cpu.write(t.window((n, 0), (4, 64)), n + c))
+            window = tensor.window((number, 0), (4, 64))
+            launch.role(launch.block(number), Role("a"), 0, lambda w=window, value=number + call: cpu.write(w, value))
         launch.wait()
         launch.wait()
         assert (x[:4] == call).all() and (x[4:] == call + 1).all()

@@ -286,5 +286,6 @@ def test_host_tasks_take_part_in_deadlock_detection():
     session.spawn_host(1, lambda: session.block_host(lambda: False, lambda: "rank 1 waits in barrier for rank 0"))
     with pytest.raises(DeadlockError) as caught:
         session.run()
-    assert "rank 1 host at test_synchronisation.py" in str(caught.value) and "rank 1 waits in barrier for rank 0" in str(caught.value)
+    assert "rank 1 host at test_synchronisation.py" in str(caught.value)
+    assert "rank 1 waits in barrier for rank 0" in str(caught.value)
     assert "n[0] of rank 0 >= 1 (is 0; added to so far by nobody)" in str(caught.value)
