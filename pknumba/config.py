@@ -136,10 +136,10 @@ class GemmAllReduceConfig(GemmConfig):
 _GEMMS = (
     (dict(tile_m=128, tile_n=192, stages=4, c_stages=3, ping_pong=True), 1.00),
     (dict(tile_m=128, tile_n=256, stages=4, c_stages=2), 0.98),
-    (dict(tile_m=256, tile_n=128, stages=4, c_stages=2, group_m=6), 0.98),
+    (dict(tile_m=256, tile_n=128, stages=4, c_stages=1, group_m=6), 0.98),
     (dict(tile_m=128, tile_n=128, stages=6, c_stages=2, ping_pong=True), 0.93),
     (dict(tile_m=128, tile_n=64, stages=8, c_stages=1), 0.72),
-    (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24), 0.72),
+    (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24), 0.75),
     (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, group_m=24), 0.5),
 )
 

@@ -11,6 +11,7 @@ import numba.cuda.dispatcher
 from llvmlite import ir
 from numba import cuda
 from numba.cuda import cgutils, types
+from numba.cuda.core.errors import NumbaError
 
 from ..errors import CompileError
 from .ptx import BOXES
@@ -74,11 +75,8 @@ def compile_entry(entry, parameters, threads, name):
     Raises: CompileError when the assembler spills or reports a performance loss.
     """
     from cuda.core import Linker, LinkerOptions, ObjectCode
-    entry.__name__ = entry.__qualname__ = name
-    BOXES.clear()
     start = time.perf_counter()
-    with _compiling():
-        lto, _ = cuda.compile(entry, types.void(parameters), device=False, abi="numba", cc=ARCH, launch_bounds=(threads, 1), output="ltoir")
+    lto = _frontend(entry, parameters, threads, name, "ltoir")
     middle = time.perf_counter()
     options = LinkerOptions(arch="sm_90a", link_time_optimization=True, optimization_level=3, ptxas_options="-v")
     linker = Linker(ObjectCode.from_ltoir(lto), options=options)
@@ -89,6 +87,23 @@ def compile_entry(entry, parameters, threads, name):
         raise CompileError(f"{name}: {record['spill']} bytes spilled; {'; '.join(record['notices']) or 'no notice'}. A kernel must keep "
                            "its accumulators in registers and its wgmma asynchronous. Use a smaller tile or more consumers.", record=record)
     return cubin, record
+
+
+def _frontend(entry, parameters, threads, name, output):
+    """numba's part. What a role or a lowering got wrong comes out as ContractError, anything else as CompileError."""
+    entry.__name__ = entry.__qualname__ = name
+    BOXES.clear()
+    with _compiling():
+        try:
+            return cuda.compile(entry, types.void(parameters), device=False, abi="numba", cc=ARCH, launch_bounds=(threads, 1), output=output)[0]
+        except NumbaError as error:
+            text = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise CompileError(f"{name}: numba cannot compile it. {' | '.join(text[:12])}", report=str(error)) from error
+
+
+def entry_ptx(entry, parameters, threads, name):
+    """The PTX of ``entry(parameters)``."""
+    return _frontend(entry, parameters, threads, name, "ptx")
 
 
 def _read_log(log):

@@ -7,7 +7,8 @@ from numba import cuda
 from numba.cuda import extending, types
 
 from ..tiles import Semaphore
-from .compile import compile_entry
+from .compile import compile_entry, entry_ptx
+from .declare import need
 from .ptx import CONTEXT, EPOCH, Ptx
 from .register import device, forget, register_primitives, view
 from .types import I32, I64, CountersType, ParameterType, SharedType, TensorType
@@ -173,8 +174,11 @@ def _source(plan):
     return "\n".join(lines) + "\n    if block < sms:" + compute + "\n    else:" + _COMMUNICATE.format(pad=pad, warps=comm.workers)
 
 
-def build(plan):
-    """Compile a plan. Returns (cubin, record); the record holds what a launch needs and what the assembler said."""
+def make_entry(plan):
+    """(entry function, numba type of its parameters) of a plan."""
+    comm = plan.roles.get("communicator")
+    need(comm is None or 32 * comm.workers == plan.threads, f"{plan.name}: {comm and comm.workers} communicators in blocks of {plan.threads} "
+         "threads. Every warp of a block must be one.")
     register_primitives()
     forget()
     steps = device(plan.kernel.steps)
@@ -186,8 +190,17 @@ def build(plan):
         space[f"bind_{name}"] = _bind(_globals_type(plan, role))
         space[f"share_{name}"] = view(SharedType(plan.places, role))
     exec(_source(plan), space)
-    parameters = _parameters_type(plan)
-    cubin, record = compile_entry(space["entry"], parameters, plan.threads, plan.name)
+    return space["entry"], _parameters_type(plan)
+
+
+def build(plan):
+    """Compile a plan. Returns (cubin, record); the record holds what a launch needs and what the assembler said."""
+    cubin, record = compile_entry(*make_entry(plan), plan.threads, plan.name)
     record.update(threads=plan.threads, fields=list(plan.fields), tensors=dict(plan.tensors), counters=list(plan.counters),
                   numbers=dict(plan.numbers), semaphores={n: [at, d.n] for n, (at, d) in plan.places.items() if isinstance(d, Semaphore)})
     return cubin, record
+
+
+def to_ptx(plan):
+    """The PTX text of a plan, before the assembler: for tests and for the curious."""
+    return entry_ptx(*make_entry(plan), plan.threads, plan.name)

@@ -9,8 +9,6 @@ from .drivers import in_turns, pieces, together
 
 #: Registers of an SM, and of a thread at most without spilling into the next multiple of 8.
 REGISTERS, MOST = 65536, 255
-#: Communicator warps of an SM.
-WARPS = 12
 
 
 class Template(metaclass=KernelMeta):
@@ -82,7 +80,7 @@ class Template(metaclass=KernelMeta):
         launched = REGISTERS // ((consumers + 1) * 128) // 8 * 8
         if launched > MOST - 7:
             return 0, 0
-        few = 40 if consumers < 3 else 32
+        few = 40
         return few, min(240, (launched * (consumers + 1) - few) // consumers // 8 * 8)
 
     @classmethod

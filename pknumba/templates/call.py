@@ -7,7 +7,6 @@ from .. import interpreter as cpu
 from ..errors import ConfigError
 from ..lowering import cache
 from ..tiles import Semaphore
-from .base import WARPS
 
 #: A matrix as a kernel sees it. ``pointer``: device address, or None; ``arrays``: NumPy arrays by rank (interpreter);
 #: ``peers``: device address of the table of every rank's address, or 0; ``pitch``: bytes between rows.
@@ -84,12 +83,13 @@ def names(kernel, record):
 class InterpretedCall:
     """A launch on the interpreter: the same roles and drivers on NumPy arrays."""
 
-    def __init__(self, kernel, world, cfg, matrices, numbers, workspace, warps=WARPS):
+    def __init__(self, kernel, world, cfg, matrices, numbers, workspace, warps=None):
         kernel.check()
-        self.kernel, self.world, self.cfg, self.workspace, self.warps = kernel, world, cfg, workspace, warps
+        self.kernel, self.world, self.cfg, self.workspace = kernel, world, cfg, workspace
         self.places = kernel.places(cfg)[0]
         self.roles, self.numbers = kernel.roles(cfg), _numbers(kernel, world, numbers, cfg)
         self.grid, self.comm = _grid(kernel, world, cfg, numbers["tasks"])
+        self.warps = warps or (self.roles["communicator"].workers if self.comm else 0)
         self.tensors = {n: cpu.Tensor(n, matrices[n].arrays, world.rank) for n in kernel.tensors}
         self.counters = {n: cpu.Counters(n, c.arrays, world.rank) for n, c in workspace.counters.items()}
 

@@ -1,7 +1,6 @@
 """LCS plus communicators on SMs of their own (the last ones of the grid): compute and communication overlap between SMs."""
 
 from ..tiles import Role
-from .base import WARPS
 from .lcs import LCS
 
 
@@ -10,4 +9,5 @@ class LCSC(LCS):
 
     @classmethod
     def roles(kernel, cfg):
-        return {**super().roles(cfg), "communicator": Role("communicator", "warp", WARPS)}
+        # every warp of a communicator's block: blocks of one grid have the same size
+        return {**super().roles(cfg), "communicator": Role("communicator", "warp", 4 * (cfg.consumers + 1))}

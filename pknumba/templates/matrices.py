@@ -28,7 +28,7 @@ def multiply(kernel, world, A, B, out, config, stream):
         if None not in marks and world.executor == "gpu":
             _remember(world.cache, key, call)
     call.run(stream_pointer(world, stream, A))
-    return getattr(out, "local", out)
+    return out.local if call.local else out
 
 
 def _remember(cache, key, call):
@@ -47,7 +47,7 @@ class MultiplyCall:
         if not hasattr(world, "executor"):
             raise ContractError(f"{self.name}: {type(world).__name__} is no World. Pass World.local() or World.mpi() first.")
         world.check()
-        self.before, self.after, self.scratch = [], [], []
+        self.before, self.after, self.scratch, self.local = [], [], [], hasattr(out, "peers_table")
         a, b, c = self._agreed(kernel, lambda: self._checked(A, B, out, config, kernel), config)
         (m, k), n = a.shape, b.shape[1]
         self.launch = None
@@ -66,6 +66,8 @@ class MultiplyCall:
             workspace = world.cache[key] = Workspace(kernel, world, numbers["tasks"])
         c_matrix = self._symmetric(out, c) if "C" in kernel.symmetric else self._result(out, c)
         self.launch = prepare(kernel, world, cfg, {"A": a_matrix, "B": b_matrix, "C": c_matrix}, numbers, workspace)
+        if not self.before and not self.after:
+            self.run = self.launch.fire          # the common case, without a loop
 
     def run(self, stream):
         """Copies in, the kernel, copies out, on that stream."""
@@ -216,7 +218,7 @@ class MultiplyCall:
     def _symmetric(self, out, c):
         """C in symmetric memory: ``out`` itself, or memory of the world that is copied to it afterwards."""
         array = out
-        if not hasattr(out, "peers_table"):
+        if not self.local:
             key = ("result", tuple(c.shape), c.dtype)
             array = self.world.cache.get(key)
             if array is None:
