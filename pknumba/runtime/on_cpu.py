@@ -4,7 +4,7 @@ import sys
 
 from .memory import HeapMemory, HostMemory
 
-__all__ = ["Cpu", "Sessions", "NUM_SMS"]
+__all__ = ["Cpu", "Sessions", "PartSessions", "NUM_SMS"]
 
 #: Multiprocessors of an interpreted device, unless the option num_sms says otherwise.
 NUM_SMS = 4
@@ -47,6 +47,35 @@ class Sessions:
             session.spawn_host(rank, task(rank, main))
         session.run()
         return results
+
+
+class PartSessions:
+    """The sessions of a sub-world: its launches are those of the ranks of the whole.
+
+    Args:
+        whole: Sessions of the world that it is part of.
+        ranks: the members' ranks there.
+    """
+
+    def __init__(self, whole, ranks):
+        self.whole, self.ranks, self.session = whole, ranks, None
+
+    def get(self):
+        """The session, as the part sees it."""
+        if self.session is None:
+            self.session = _PartSession(self.whole.get(), self.ranks)
+        return self.session
+
+
+class _PartSession:
+    def __init__(self, session, ranks):
+        self._session, self._ranks = session, ranks
+
+    def launch(self, rank, name, grid, resident=None):
+        return self._session.launch(self._ranks[rank], name, grid, resident)
+
+    def __getattr__(self, name):
+        return getattr(self._session, name)
 
 
 class Cpu:

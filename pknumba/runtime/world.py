@@ -17,7 +17,7 @@ import weakref
 from . import agree as agreement
 from . import dtypes
 from .ending import abandon, dropped
-from .on_cpu import Cpu
+from .on_cpu import Cpu, PartSessions
 from .symmetric import SymmetricArray, SymmetricCounters
 from ..errors import HangError, ShapeError, WorldError
 
@@ -149,7 +149,7 @@ class World:
         link = self._link.split(ranks)
         if self.executor == "interpreter":
             link.heap = heap = self._link.heap and self._link.heap.part(ranks)
-            return link, Cpu(link, self._here.sessions, self.num_sms, heap)
+            return link, Cpu(link, PartSessions(self._here.sessions, ranks), self.num_sms, heap)
         from .on_gpu import Gpu
         processes = hasattr(self._link, "abort")
         return link, Gpu(link, processes, 0, self.device, self.num_sms, self._here.limit_s, self.stream)

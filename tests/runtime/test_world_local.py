@@ -132,6 +132,29 @@ def test_split(executor):
     assert results[3] == ([3.0, 1.0, 0.0], 0, [3, 1, 0], None) and results[1] == ([3.0, 1.0, 0.0], 1, [3, 1, 0], [1, 0])
 
 
+def test_parts_launch_as_ranks_of_the_whole():
+    """Two parts have a rank 0 each: their launches must not be taken for one rank's."""
+    from pknumba.interpreter import Counters
+    from pknumba.tiles import Role
+
+    def main(world):
+        part = world.split([0, 2] if world.rank != 1 else [1])
+        part = part.split(range(part.size))
+        counters = Counters("ready", part.counters("ready", 4).arrays, part.rank)
+        launch = part.session.launch(part.rank, "k", 1)
+
+        def role():
+            for peer in range(part.size):
+                counters.add(peer, 0)
+            counters.wait(0, part.size)
+
+        launch.role(launch.block(0), Role("x"), 0, role)
+        launch.wait()
+        return launch.rank, counters.value(0)
+
+    assert World.local(3, executor="interpreter").run(main) == [(0, 2), (1, 1), (2, 2)]
+
+
 def test_split_wants_different_ranks_of_the_world():
     with World.local(1, executor="interpreter") as world:
         for ranks in ([], [0, 0], [1], [-1]):
