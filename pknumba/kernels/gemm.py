@@ -20,7 +20,8 @@ class Gemm(LCS):
             b=Tile((cfg.stages, *cfg.b_shape), cfg.dtype, cfg.b_swizzle),
             c=Tile((cfg.c_stages, cfg.parts, cfg.part_m, cfg.panel_n), cfg.dtype, cfg.c_swizzle),
             ab_full=Semaphore(cfg.stages, by="loader"), ab_empty=Semaphore(cfg.stages, by="consumer"),
-            c_full=Semaphore(cfg.c_stages, by="consumer"), c_empty=Semaphore(cfg.c_stages, by="storer"))
+            c_full=Semaphore(cfg.c_stages, by="consumer"), c_empty=Semaphore(cfg.c_stages, by="storer"),
+            c_turn=Semaphore(1, by="consumer"))
 
     @staticmethod
     def loader(cfg, g, s, task):                # one thread: global -> shared
@@ -46,12 +47,17 @@ class Gemm(LCS):
         turn_pass(s, task.turn)
         acc = mma_wait(acc, 0)
         arrive(s.ab_empty[ring(task.step + g.k_tiles - 1, cfg.stages)[0]])
+        if cfg.ping_pong:                       # tile after tile: a short loop may be done before the other's panels are out
+            _, phase = ring(task.turn, 1)
+            wait(s.c_turn[0], phase ^ 1)
         for p in range(cfg.panels):
             stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
             wait(s.c_empty[stage], phase ^ 1)
             store(s.c[stage, task.part], acc, p)
             fence_async(s.c[stage, task.part])
             arrive(s.c_full[stage])
+        if cfg.ping_pong:
+            arrive(s.c_turn[0])
 
     @staticmethod
     def storer(cfg, g, s, task):                # one thread: shared -> global
