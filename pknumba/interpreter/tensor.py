@@ -67,7 +67,7 @@ class _View:
         """Find the memory's shadow: the same for every view of the same bytes."""
         a = self.array
         pitch = a.strides[0] if a.shape[0] > 1 else LINE
-        if a.strides[1] != a.itemsize or pitch < a.shape[1] * a.itemsize:
+        if a.shape[1] > 1 and a.strides[1] != a.itemsize or pitch < a.shape[1] * a.itemsize:
             raise LayoutError(f"tensor {self.name}: strides {a.strides}. Rows must be contiguous and must not overlap.")
         address = a.__array_interface__["data"][0]
         self.shadow, self.session = session.memory(a, self.name).shadow, session
