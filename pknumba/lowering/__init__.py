@@ -4,15 +4,52 @@
 kernel is compiled, so that importing pknumba costs nothing.
 """
 
-from .declare import PRIMITIVES, Int, KernelMeta, Pair, need, primitive
+from .declare import PRIMITIVES, Int, KernelMeta, Pair, constant, need, primitive
 
-__all__ = ["primitive", "need", "Int", "Pair", "KernelMeta", "PRIMITIVES", "accumulator_type", "build"]
+__all__ = ["primitive", "need", "constant", "Int", "Pair", "KernelMeta", "PRIMITIVES", "accumulator_type", "rows_type", "operand_type",
+           "is_accumulator", "is_operand", "result_of", "elementwise", "build"]
 
 
 def accumulator_type(rows, cols):
     """The type of a float32 accumulator of one warpgroup."""
     from .types import AccumulatorType
     return AccumulatorType(rows, cols)
+
+
+def rows_type(rows):
+    """The type of a float32 for each row of an accumulator."""
+    from .types import RowsType
+    return RowsType(rows)
+
+
+def operand_type(rows, cols, dtype):
+    """The type of an A operand in registers."""
+    from .types import OperandType
+    return OperandType(rows, cols, dtype)
+
+
+def is_accumulator(argtype):
+    """Whether a lowering's argument is an accumulator."""
+    from .types import AccumulatorType
+    return isinstance(argtype, AccumulatorType)
+
+
+def is_operand(argtype):
+    """Whether a lowering's argument is an A operand in registers."""
+    from .types import OperandType
+    return isinstance(argtype, OperandType)
+
+
+def result_of(name, *operands):
+    """See ``elementwise.result_of``."""
+    from .elementwise import result_of
+    return result_of(name, *operands)
+
+
+def elementwise(p, target, function, *operands):
+    """See ``elementwise.elementwise``."""
+    from .elementwise import elementwise
+    return elementwise(p, target, function, *operands)
 
 
 def build(plan):

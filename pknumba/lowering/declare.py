@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from .. import interpreter
 from ..errors import ContractError
 
-__all__ = ["primitive", "need", "Int", "Pair", "PRIMITIVES", "KernelMeta", "Primitive"]
+__all__ = ["primitive", "need", "constant", "Int", "Pair", "PRIMITIVES", "KernelMeta", "Primitive"]
 
 Int, Pair = "int32", "pair of int32"
 
@@ -56,6 +56,21 @@ def need(condition, message):
         raise ContractError(message)
 
 
+def constant(argtype, what):
+    """The value of an argument that must be known when the kernel is compiled: an int, a bool, a string or None, or a tuple of them.
+
+    Args:
+        argtype: its numba type, as a lowering is given it; what: what to call it, such as "store_async_wait: pending".
+    """
+    if isinstance(argtype, tuple) or hasattr(argtype, "types"):
+        return tuple(constant(t, what) for t in argtype)
+    if getattr(argtype, "name", "") == "none":
+        return None
+    need(hasattr(argtype, "literal_value"), f"{what}: is a {argtype} known only at run time. It must be a constant. Write a number or a field "
+         "of cfg.")
+    return argtype.literal_value
+
+
 def primitive(scope=None, hint=False):
     """Declare a primitive.
 
@@ -70,11 +85,11 @@ def primitive(scope=None, hint=False):
         entry = PRIMITIVES[name] = Primitive(function, scopes, hint)
         if scopes:
             @functools.wraps(function)
-            def public(*args):
+            def public(*args, **kwargs):
                 role = interpreter.current().role
                 if role.scope not in scopes:
                     raise ContractError(_misplaced(name, scopes, role.name, role.scope), primitive=name, role=role.name)
-                return function(*args)
+                return function(*args, **kwargs)
         else:
             public = function
 

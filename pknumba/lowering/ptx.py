@@ -62,18 +62,28 @@ class Ptx:
         return ir.Constant(self.context.get_value_type(ty), ir.Undefined)
 
     def plain(self, value, ty):
-        """Integers as i32 (literals as constants), booleans as 0 or 1, tuples as lists."""
-        if isinstance(ty, types.IntegerLiteral):
-            return self.const(ty.literal_value)
-        if isinstance(ty, types.BooleanLiteral):
+        """Integers as i32 (literals as constants), booleans as 0 or 1, floats as f32, tuples as lists, strings and None as Python's."""
+        if isinstance(ty, (types.IntegerLiteral, types.BooleanLiteral)):
             return self.const(int(ty.literal_value))
+        if isinstance(ty, (types.StringLiteral, types.NoneType)):
+            return getattr(ty, "literal_value", None)
         if isinstance(ty, types.BaseTuple):
             return [self.plain(self.b.extract_value(value, i), t) for i, t in enumerate(ty)]
         if isinstance(ty, types.Boolean):
             return self.b.zext(value, I32)
         if isinstance(ty, types.Integer) and ty.bitwidth > 32:
             return self.b.trunc(value, I32)
-        return value
+        return self.real(value) if isinstance(ty, types.Float) else value
+
+    def real(self, value):
+        """A number (LLVM or Python) as f32."""
+        if not hasattr(value, "type"):
+            return self.const(float(value), F32)
+        if isinstance(value, ir.Constant) and value.type != F32:
+            return self.const(float(value.constant), F32)
+        if isinstance(value.type, ir.IntType):
+            return self.b.sitofp(value, F32)
+        return value if value.type == F32 else self.b.fptrunc(value, F32)
 
     # ---- instructions
     def __call__(self, text, *args, out=(), tied=(), pure=False):
@@ -94,9 +104,13 @@ class Ptx:
 
     def update(self, array, text, *args):
         """PTX that reads and writes every element of a register array (the first operands). Returns the new array."""
-        n = array.type.count
-        out = self(text, *args, tied=[self.b.extract_value(array, i) for i in range(n)])
-        return self.pack([self.b.extract_value(out, i) for i in range(n)])
+        values = self.elements(array)
+        out = self(text, *args, tied=values)
+        return self.pack([self.b.extract_value(out, i) for i in range(len(values))])
+
+    def elements(self, array):
+        """The values of a register array."""
+        return [self.b.extract_value(array, i) for i in range(array.type.count)]
 
     def pack(self, values):
         """A register array of these values."""
@@ -139,9 +153,8 @@ class Ptx:
             self.b.branch(end)
         self.b.position_at_end(end)
 
-    @contextlib.contextmanager
     def loop(self, n):
-        """``with p.loop(n) as i``: i counts from 0 to n - 1 at run time."""
+        """``for i in p.loop(n)``: emit the body of a loop in which i counts from 0 to n - 1 at run time."""
         with cgutils.for_range(self.b, n) as loop:
             yield loop.index
 

@@ -11,9 +11,10 @@ from numba.cuda.typing.templates import AbstractTemplate, AttributeTemplate, inf
 
 from ..errors import ContractError
 from ..tiles import Config, Tile
+from . import elementwise  # noqa: F401 - the operators of register tiles
 from .declare import PRIMITIVES, Int, KernelMeta, Pair, need
 from .ptx import Ptx
-from .types import I32, AccumulatorType, ConfigType, KernelType, Scoped, SemaphoreType, SharedType, TileType
+from .types import I32, ConfigType, KernelType, Scoped, SemaphoreType, SharedType, TileType
 
 _devices = {}
 _registered = set()
@@ -55,12 +56,17 @@ def _shared_field(_, ty, name):
 
 def _config_field(_, ty, name):
     need(name not in getattr(ty.value, "runtime", ()), f"cfg.{name} may change from call to call. Read g.{name} instead.")
-    return types.literal(getattr(ty.value, name))
+    value = getattr(ty.value, name)
+    return types.float64 if isinstance(value, float) else types.none if value is None else types.literal(value)
+
+
+def _config_constant(context, b, ty, value, name):
+    field = _config_field(None, ty, name)
+    return context.get_constant_generic(b, field, getattr(ty.value, name))
 
 
 _attributes(SharedType, _shared_field, lambda context, b, ty, value, name: b.add(value, ir.Constant(I32, ty.places[name][0])))
-_attributes(ConfigType, _config_field, lambda context, b, ty, value, name: context.get_constant(
-    types.boolean if isinstance(getattr(ty.value, name), bool) else types.intp, getattr(ty.value, name)))
+_attributes(ConfigType, _config_field, _config_constant)
 _attributes(KernelType, lambda self, ty, name: self.context.resolve_value_type(device(getattr(ty.kernel, name))),
             lambda context, b, ty, value, name: context.get_dummy_value())
 
@@ -99,17 +105,27 @@ def _result_type(result):
     return result if isinstance(result, types.Type) else named[result]
 
 
+def _typed(value):
+    """An argument's type; of a default value that the call left out, the type that says which value it is."""
+    if isinstance(value, types.Omitted):
+        value = value.value
+    return value if isinstance(value, types.Type) else types.none if value is None else types.literal(value)
+
+
+def _check_scope(name, scopes, argtypes):
+    for role in {t.role for t in argtypes if isinstance(t, Scoped)} if scopes else ():
+        need(role.scope in scopes, f"{role.name}: calls {name}, but plays in a {role.scope}. {name} is for a {' or a '.join(scopes)}. Move the "
+             "call to such a role.")
+
+
 def _definition(name, entry):
     """The intrinsic's typing function; it has the parameters of the primitive, since numba binds arguments by them."""
     parameters = list(entry.signature.parameters.values())
     star = next((i for i, q in enumerate(parameters) if q.kind == q.VAR_POSITIONAL), None)
 
-    def define(*argtypes):
-        roles = {t.role for t in argtypes if isinstance(t, Scoped)}
-        if entry.scopes:
-            for role in roles:
-                need(role.scope in entry.scopes, f"{role.name}: calls {name}, but plays in a {role.scope}. {name} is for a "
-                     f"{' or a '.join(entry.scopes)}. Move the call to such a role.")
+    def define(*given):
+        argtypes = tuple(_typed(t) for t in given)
+        _check_scope(name, entry.scopes, argtypes)
         rule = entry.lower(*argtypes)
         result, emit = rule if isinstance(rule, tuple) else (None, rule)
         restype = _result_type(result)
@@ -127,10 +143,11 @@ def _definition(name, entry):
         fixed = argtypes if star is None else argtypes[:star] + (types.StarArgTuple.from_types(argtypes[star:]),)
         return restype(*fixed), codegen
 
-    text = ", ".join(str(q) for q in parameters)
-    space = {"define": define}
-    call = ", ".join(("*" if q.kind == q.VAR_POSITIONAL else "") + q.name for q in parameters)
-    exec(f"def {name}(tyctx{', ' + text if text else ''}):\n    return define({call})", space)
+    # numba wants plain parameters; their defaults are looked up by name, since not every value has a literal text
+    space = {"define": define, "defaults": {q.name: q.default for q in parameters}}
+    texts = [("*" if q.kind == q.VAR_POSITIONAL else "") + q.name for q in parameters]
+    bound = [t + (f"=defaults[{q.name!r}]" if q.default is not q.empty else "") for t, q in zip(texts, parameters)]
+    exec(f"def {name}({', '.join(['tyctx', *bound])}):\n    return define({', '.join(texts)})", space)
     return space[name]
 
 
@@ -154,4 +171,4 @@ def view(target):
     return cast
 
 
-__all__ = ["device", "forget", "register_primitives", "view", "AccumulatorType"]
+__all__ = ["device", "forget", "register_primitives", "view"]

@@ -100,6 +100,40 @@ class AccumulatorType(types.Type):
     def __str__(self):
         return f"accumulator [{self.rows}, {self.cols}]"
 
+    def slot(self, i):
+        """Where a ``RowsType`` value holds the row of element i: each 64 rows have two slots, for rows r and r + 8 of a thread."""
+        return 2 * (i // (self.cols // 2)) + (i >> 1 & 1)
+
+
+class RowsType(types.Type):
+    """One float32 for each row of an accumulator: rows / 32 in each thread, the same in the four threads that share a row."""
+
+    def __init__(self, rows):
+        self.rows, self.size = rows, rows // 32
+        super().__init__(f"Rows({rows})")
+
+    def __str__(self):
+        return f"row vector [{self.rows}]"
+
+    def slot(self, i):
+        """As for an accumulator."""
+        return i
+
+
+class OperandType(types.Type):
+    """16-bit values as wgmma's A operand in registers: rows * cols / 256 pairs in each thread."""
+
+    def __init__(self, rows, cols, dtype):
+        self.rows, self.cols, self.dtype, self.size = rows, cols, dtype, rows * cols // 256
+        super().__init__(f"Operand({rows}x{cols} {dtype})")
+
+    @property
+    def shape(self):
+        return self.rows, self.cols
+
+    def __str__(self):
+        return f"operand [{self.rows}, {self.cols}]"
+
 
 class ConfigType(types.Type):
     """A frozen configuration: every field and property is a literal."""
@@ -134,6 +168,8 @@ for _type in (TileType, SemaphoreType, SharedType):
 for _type in (TensorType, CountersType):
     register_model(_type)(_model(lambda t: I64))
 register_model(ParameterType)(_model(lambda t: parameter_llvm(t.size).as_pointer()))
-register_model(AccumulatorType)(_model(lambda t: ir.ArrayType(F32, t.size)))
+for _type in (AccumulatorType, RowsType):
+    register_model(_type)(_model(lambda t: ir.ArrayType(F32, t.size)))
+register_model(OperandType)(_model(lambda t: ir.ArrayType(I32, t.size)))
 for _type in (ConfigType, KernelType):
     register_model(_type)(models.OpaqueModel)

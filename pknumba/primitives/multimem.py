@@ -95,14 +95,15 @@ class _Windows:
         keep = f"{{ .reg .b16 h; cvt.rn.{self.kind}.f32 h, $1; st.relaxed.sys.global.b16 [$0], h; }}"
         for offset, whole, left in places:
             cut = b.and_(b.icmp_signed(">", left, c(0)), b.not_(whole))
-            with p.when(cut, likely=False), p.loop(left) as e:
-                at = b.add(offset, p.wide(b.shl(e, c(1))))
-                total = p.variable(p.f32, 0.0)
-                b.store(p.const(0.0, p.f32), total)
-                with p.loop(world) as r:
-                    b.store(b.fadd(b.load(total), p(load, b.add(_base(p, tensor_at, r), at), out=[p.f32])), total)
-                with p.loop(world) as r:
-                    p(keep, b.add(_base(p, tensor_at, r), at), b.load(total))
+            with p.when(cut, likely=False):
+                for e in p.loop(left):
+                    at = b.add(offset, p.wide(b.shl(e, c(1))))
+                    total = p.variable(p.f32, 0.0)
+                    b.store(p.const(0.0, p.f32), total)
+                    for r in p.loop(world):
+                        b.store(b.fadd(b.load(total), p(load, b.add(_base(p, tensor_at, r), at), out=[p.f32])), total)
+                    for r in p.loop(world):
+                        p(keep, b.add(_base(p, tensor_at, r), at), b.load(total))
 
 
 def _base(p, tensor_at, peer):
@@ -122,13 +123,13 @@ def _(tensor, coord, shape):
         b = p.b
         world, rank = p.parameter(p.i32, tensor_at, 32), p.parameter(p.i32, tensor_at, 36)
         acc = p.variable(p.pack([p.const(0.0, p.f32)] * (8 * part.unroll)).type, [0.0] * (8 * part.unroll))
-        with p.loop(p.const(-(-part.total // (32 * part.unroll)))) as step:
+        for step in p.loop(p.const(-(-part.total // (32 * part.unroll)))):
             places = list(part.places(p, tensor_at, coord, step))
             b.store(p.const([0.0] * (8 * part.unroll), acc.type.pointee), acc)
-            with p.loop(world) as r:
+            for r in p.loop(world):
                 b.store(part.gather(p, b.load(acc), _base(p, tensor_at, r), places), acc)
             total = b.load(acc)
-            with p.loop(world) as r:                            # every rank starts with itself: the links share the load
+            for r in p.loop(world):                            # every rank starts with itself: the links share the load
                 part.scatter(p, total, _base(p, tensor_at, b.urem(b.add(r, rank), world)), places)
             part.edge(p, tensor_at, world, places)
     return emit

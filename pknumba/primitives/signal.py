@@ -65,8 +65,9 @@ def _(counters, number):
         if counters.role.scope == "warp":
             p("bar.warp.sync 0xffffffff;")
         size = p.parameter(p.i32, counters_at, 16)
-        with p.leader(counters.role.scope), p.loop(size) as peer:
-            p("red.release.sys.global.add.u32 [$0], 1;", _address(p, _peer(p, counters_at, peer), number))
+        with p.leader(counters.role.scope):
+            for peer in p.loop(size):
+                p("red.release.sys.global.add.u32 [$0], 1;", _address(p, _peer(p, counters_at, peer), number))
     return emit
 
 
@@ -125,7 +126,7 @@ def _(counters, epoch):
 
     def emit(p, counters_at, epoch):
         announce(p, counters_at, p.parameter(p.i32, counters_at, 20))
-        with p.loop(p.parameter(p.i32, counters_at, 16)) as peer:
+        for peer in p.loop(p.parameter(p.i32, counters_at, 16)):
             await_(p, counters_at, peer, epoch)
     return emit
 
