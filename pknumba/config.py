@@ -59,6 +59,11 @@ class GemmConfig(Config):
         return self.tile_n // self.panel_n
 
     @property
+    def c_lag(self):
+        """Stores that may still be reading their panel while the next one is stored."""
+        return 1 if self.c_stages > 1 and self.panels > 1 else 0
+
+    @property
     def c_swizzle(self):
         return max(32, self.panel_n * ITEMSIZE[self.dtype])
 

@@ -66,8 +66,12 @@ class Gemm(LCS):
             stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
             wait(s.c_full[stage], phase)
             store_async(g.C, (row, col * cfg.panels + p), s.c[stage])
-            store_async_read_wait(0)            # the panel may be overwritten
-            arrive(s.c_empty[stage])
+            store_async_read_wait(cfg.c_lag)
+            if p >= cfg.c_lag:                  # read: that panel may be overwritten
+                arrive(s.c_empty[ring(task.turn * cfg.panels + p - cfg.c_lag, cfg.c_stages)[0]])
+        if cfg.c_lag > 0:
+            store_async_read_wait(0)
+            arrive(s.c_empty[ring(task.turn * cfg.panels + cfg.panels - 1, cfg.c_stages)[0]])
 
 
 def gemm(world, A, B, *, out=None, config=None, stream=None):

@@ -74,14 +74,11 @@ def compile_entry(entry, parameters, threads, name):
     Returns: (cubin, record) with symbol, registers, stack, spill (bytes), notices, boxes, seconds.
     Raises: CompileError when the assembler spills or reports a performance loss.
     """
-    from cuda.core import Linker, LinkerOptions, ObjectCode
     start = time.perf_counter()
     lto = _frontend(entry, parameters, threads, name, "ltoir")
     middle = time.perf_counter()
-    options = LinkerOptions(arch="sm_90a", link_time_optimization=True, optimization_level=3, ptxas_options="-v")
-    linker = Linker(ObjectCode.from_ltoir(lto), options=options)
-    cubin = bytes(linker.link("cubin").code)
-    record = _read_log(linker.get_error_log() + linker.get_info_log())
+    cubin, log = _link(lto, name)
+    record = _read_log(log)
     record.update(boxes={k: [list(b) for b in v] for k, v in BOXES.items()}, numba_s=round(middle - start, 2), link_s=round(time.perf_counter() - middle, 2))
     if record["notices"] or record["spill"]:
         raise CompileError(f"{name}: {record['spill']} bytes spilled; {'; '.join(record['notices']) or 'no notice'}. A kernel must keep "
@@ -104,6 +101,30 @@ def _frontend(entry, parameters, threads, name, output):
 def entry_ptx(entry, parameters, threads, name):
     """The PTX of ``entry(parameters)``."""
     return _frontend(entry, parameters, threads, name, "ptx")
+
+
+def _link(lto, name):
+    """(cubin, what the assembler said) of LTO IR."""
+    from cuda.bindings import nvjitlink
+    handle = nvjitlink.create(4, ["-arch=sm_90a", "-lto", "-O3", "-Xptxas=-v"])
+    try:
+        nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, lto, len(lto), name)
+        nvjitlink.complete(handle)
+        cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
+        nvjitlink.get_linked_cubin(handle, cubin)
+        return bytes(cubin), _text(nvjitlink.get_info_log_size, nvjitlink.get_info_log, handle) + \
+            _text(nvjitlink.get_error_log_size, nvjitlink.get_error_log, handle)
+    except nvjitlink.nvJitLinkError as error:
+        log = _text(nvjitlink.get_error_log_size, nvjitlink.get_error_log, handle)
+        raise CompileError(f"{name}: nvJitLink refuses it ({error}). {log}", report=log) from error
+    finally:
+        nvjitlink.destroy(handle)
+
+
+def _text(size_of, read, handle):
+    text = bytearray(size_of(handle))
+    read(handle, text)
+    return text.decode(errors="replace").strip("\0")
 
 
 def _read_log(log):

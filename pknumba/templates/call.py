@@ -19,10 +19,10 @@ _SLOTS, _HEADER = 2, 128
 class Workspace:
     """What the calls of one kernel on one shape keep between them on a world: counters, epoch, the launch context."""
 
-    def __init__(self, kernel, world, tasks):
+    def __init__(self, kernel, world, cfg, tasks):
         self.epoch = 0
         self.counters = {n: world.counters(f"{kernel.__name__}.{n}", world.size if n == "finished" else tasks) for n in kernel.all_counters()}
-        self.context = world.context() if world.executor == "gpu" else None
+        self.context = world.context(names=lambda record: describe_hang(kernel, cfg, record)) if world.executor == "gpu" else None
 
 
 def _numbers(kernel, world, numbers, cfg):
@@ -38,15 +38,30 @@ def _grid(kernel, world, cfg, tasks):
     return min(tasks, world.num_sms - comm) + comm, comm
 
 
+def _compiled(kernel, cfg):
+    """(cubin, record) of a kernel: fields that the launch passes as numbers do not matter."""
+    frozen = cfg.replace(**{n: 1 for n in cfg.runtime})
+    return cache.compiled(kernel, frozen, lambda: kernel.plan(frozen))
+
+
+def _function(kernel, world, cfg, shared_bytes):
+    """The kernel loaded on this world's device, once."""
+    from ..runtime import driver
+    key = ("function", kernel, cfg.replace(**{n: 1 for n in cfg.runtime}))
+    if key not in world.cache:
+        cubin, record = _compiled(kernel, cfg)
+        world.cache[key] = driver.load(cubin, record["symbol"], shared_bytes, world.device)
+    return world.cache[key]
+
+
 class DeviceCall:
     """A launch with all its arguments packed."""
 
     def __init__(self, kernel, world, cfg, matrices, numbers, workspace):
-        from ..runtime import driver, tensormap
-        frozen = cfg.replace(**{n: 1 for n in cfg.runtime})
-        cubin, record = cache.compiled(kernel, frozen, lambda: kernel.plan(frozen))
+        from ..runtime import tensormap
+        record = _compiled(kernel, cfg)[1]
         shared_bytes = kernel.places(cfg)[1] + 1024
-        function = driver.load(cubin, record["symbol"], shared_bytes, world.device)
+        function = _function(kernel, world, cfg, shared_bytes)
         params = []
         for name in kernel.tensors:
             m = matrices[name]
@@ -61,23 +76,20 @@ class DeviceCall:
             params += [(struct.pack("<i", v), 4) for v in (value if isinstance(value, tuple) else (value,))]
         params.append((struct.pack("<Q", workspace.context.pointer), 8))
         grid, _ = _grid(kernel, world, cfg, numbers["tasks"])
-        world.hang_names = names(kernel, record)
         self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=True)
         self.fire = self.launch.fire
 
 
-def names(kernel, record):
-    """How the host reads a hang record of this kernel."""
-    def describe(r):
-        role = ("?", "loader", "consumer", "storer", "communicator")[r.role if r.role < 5 else 0]
-        if r.kind & 255 == 1:
-            ring = [(n, (r.which - at) // 8) for n, (at, count) in record["semaphores"].items() if at <= r.which < at + 8 * count]
-            what = f"semaphore {ring[0][0]}[{ring[0][1]}] phase {r.expected}" if ring else f"semaphore at {r.which}"
-            return f"{kernel.__name__}: rank {r.rank} block {r.block} {role} waits for {what}"
-        counter = record["counters"][r.kind >> 8] if r.kind >> 8 < len(record["counters"]) else "?"
-        return (f"{kernel.__name__}: rank {r.rank} block {r.block} {role} waits for counter {counter}[{r.which}]: expected {r.expected}, "
-                f"seen {r.seen}")
-    return describe
+def describe_hang(kernel, cfg, r):
+    """Who waited for what, from the record that a device wrote."""
+    record = _compiled(kernel, cfg)[1]
+    role = ("?", "loader", "consumer", "storer", "communicator")[r.role if r.role < 5 else 0]
+    who = f"{kernel.__name__}: rank {r.rank} block {r.block} {role} waits for"
+    if r.kind & 255 == 1:
+        ring = [(n, (r.which - at) // 8) for n, (at, count) in record["semaphores"].items() if at <= r.which < at + 8 * count]
+        return f"{who} semaphore {ring[0][0]}[{ring[0][1]}] phase {r.expected}" if ring else f"{who} a semaphore at {r.which}"
+    counter = record["counters"][r.kind >> 8] if r.kind >> 8 < len(record["counters"]) else "?"
+    return f"{who} counter {counter}[{r.which}]: expected {r.expected}, seen {r.seen}"
 
 
 class InterpretedCall:

@@ -61,11 +61,13 @@ class MultiplyCall:
         numbers["tasks"] = numbers["grid"][0] * numbers["grid"][1]
         numbers = {name: numbers[name] for name in kernel.numbers}
         key = ("workspace", kernel, cfg, m, n, k, stream)
-        workspace = world.cache.get(key)
-        if workspace is None:
-            workspace = world.cache[key] = Workspace(kernel, world, numbers["tasks"])
+        workspace, first = world.cache.get(key), key not in world.cache
+        if first:
+            workspace = world.cache[key] = Workspace(kernel, world, cfg, numbers["tasks"])
         c_matrix = self._symmetric(out, c) if "C" in kernel.symmetric else self._result(out, c)
         self.launch = prepare(kernel, world, cfg, {"A": a_matrix, "B": b_matrix, "C": c_matrix}, numbers, workspace)
+        if first and kernel.communicates() and world.size > 1:
+            world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
         if not self.before and not self.after:
             self.run = self.launch.fire          # the common case, without a loop
 
