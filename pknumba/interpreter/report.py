@@ -6,7 +6,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE))
 #: Folders whose frames are never the kernel's own: lowering wraps each primitive.
-_INSIDE = tuple(os.path.join(_PACKAGE, folder) + os.sep for folder in ("interpreter", "primitives", "lowering"))
+_INSIDE = tuple(os.path.join(_PACKAGE, folder) + os.sep for folder in ("interpreter", "primitives", "lowering", "runtime"))
 _known = {}
 
 
