@@ -1,4 +1,5 @@
-"""Mutants of a kernel: every synchronising line deleted or bent, one at a time. Each must be noticed by the interpreter."""
+"""Mutants of a kernel, or of the drivers that give its roles their tasks: every synchronising line deleted or bent, one at a
+time. Each must be noticed by the interpreter."""
 
 import ast
 import inspect
@@ -8,6 +9,8 @@ import types
 from pknumba import primitives
 from pknumba.errors import PknumbaError
 
+#: Arguments of the functions that are mutated: roles, and the loops that drive them.
+BODIES = (["cfg", "g", "s", "task"], ["cfg", "g", "s", "part", "place", "places"])
 #: Calls that order something: each is deleted in turn. Of calls with arguments a wrong one is tried too.
 SYNCHRONISING = ("wait", "arrive", "expect", "signal", "signal_all", "wait_until", "fence_async", "store_async_wait",
                  "store_async_read_wait", "turn_wait", "turn_pass", "barrier", "mma_wait")
@@ -24,6 +27,10 @@ def _bend(node):
     if _name(node) == "wait" and isinstance(node.args[1], ast.Name):
         flipped = ast.BinOp(node.args[1], ast.BitXor(), ast.Constant(1))
         yield "phase -> phase ^ 1", ast.Call(node.func, [node.args[0], flipped], [])
+    if _name(node) == "store_async_read_wait":
+        yield "one more store may be reading", ast.Call(node.func, [ast.BinOp(node.args[0], ast.Add(), ast.Constant(1))], [])
+    if _name(node) == "ring" and isinstance(node.args[0], ast.BinOp) and isinstance(node.args[0].op, ast.Sub):
+        yield f"{ast.unparse(node.args[0])} -> {ast.unparse(node.args[0].left)}", ast.Call(node.func, [node.args[0].left, node.args[1]], [])
     if _name(node) == "mma_wait" and isinstance(node.args[1], ast.Constant):
         yield f"mma_wait {node.args[1].value} -> {node.args[1].value + 1}", ast.Call(node.func, [node.args[0], ast.Constant(node.args[1].value + 1)], [])
     if _name(node) == "mma" and isinstance(node.args[3], ast.Compare):
@@ -31,6 +38,8 @@ def _bend(node):
     if _name(node) == "wait_until":
         less = ast.BinOp(node.args[2], ast.Sub(), ast.Constant(1))
         yield "waits for one signal less", ast.Call(node.func, [*node.args[:2], less], [])
+    if _name(node) == "signal_all":
+        yield "all ranks on one counter", ast.Call(node.func, [node.args[0], ast.Constant(0)], [])
     if _name(node) == "signal":
         wrong = ast.BinOp(ast.BinOp(node.args[2], ast.Add(), ast.Constant(1)), ast.Mod(), ast.parse("g.world_size", mode="eval").body)
         yield "signals the next rank", ast.Call(node.func, [*node.args[:2], wrong], [])
@@ -47,19 +56,18 @@ class _Swap(ast.NodeTransformer):
 
 
 def mutants(module):
-    """Yield (label, source) for every mutant of the roles in a kernel module."""
+    """Yield (label, source) for every mutant of the roles (or drivers) in a module."""
     source = inspect.getsource(module)
 
-    def roles(tree):
-        return [f for c in tree.body if isinstance(c, ast.ClassDef) for f in c.body
-                if isinstance(f, ast.FunctionDef) and [a.arg for a in f.args.args] == ["cfg", "g", "s", "task"]]
+    def bodies(tree):
+        return [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and [a.arg for a in f.args.args] in BODIES]
 
     def variant(find, replacement):
         tree = ast.parse(source)
-        node = [n for f in roles(tree) for n in ast.walk(f)][find]
+        node = [n for f in bodies(tree) for n in ast.walk(f)][find]
         return ast.unparse(ast.fix_missing_locations(_Swap(node, replacement).visit(tree)))
 
-    for i, node in enumerate(n for f in roles(ast.parse(source)) for n in ast.walk(f)):
+    for i, node in enumerate(n for f in bodies(ast.parse(source)) for n in ast.walk(f)):
         if isinstance(node, ast.Expr) and _name(node.value) in SYNCHRONISING:
             yield f"line {node.lineno}: without {ast.unparse(node)}", variant(i, ast.Pass())
         if isinstance(node, ast.Assign) and _name(node.value) == "mma_wait":
@@ -79,19 +87,23 @@ def load(module, source):
     return mutant
 
 
-def survivors(module, kernel, run, tries, report=lambda line: None):
+def survivors(module, make, run, tries, report=lambda line: None):
     """Labels of the mutants that nothing notices.
 
     Args:
-        run: function(kernel class, try number) that raises if it notices; tries: how many times each mutant is run.
+        make: function(mutant module) that gives the kernel class to run.
+        run: function(kernel class, try number) that raises if it notices. It must not for the module as it is.
+        tries: how many times each mutant is run.
         report: called with a line for each mutant that was noticed.
 
     Returns: (labels that survived, how many mutants there were).
     """
+    for n in range(tries):
+        run(make(module), n)
     alive, count = [], 0
     for label, source in mutants(module):
         count += 1
-        broken = getattr(load(module, source), kernel)
+        broken = make(load(module, source))
         try:
             for n in range(tries):
                 run(broken, n)

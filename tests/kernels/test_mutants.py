@@ -4,20 +4,38 @@ import importlib
 
 import pytest
 
+from pknumba.kernels import Gemm, GemmAllReduce
+from pknumba.templates import drivers
+
 from . import harness, mutation
 
-POLICIES = ("random", "starve", "pct", "fifo")
+TRIES = 12
 
 
-@pytest.mark.parametrize("name, kernel", [("gemm", "Gemm"), ("gemm_all_reduce", "GemmAllReduce")])
-def test_every_mutant_is_noticed(name, kernel):
-    module = importlib.import_module(f"pknumba.kernels.{name}")
-    world = 2 if getattr(module, kernel).communicates() else 1
+def play(kernel, n):
+    """The n-th try: consumers together and in turns, every policy and completion, several calls, ranks late in turn."""
+    world = 2 + n // 2 % 2 if kernel.communicates() else 1
+    cfg = harness.toy(kernel, ping_pong=n % 2 == 1, c_stages=1 + n % 3)
+    harness.run(kernel, cfg, world, calls=3, skew=40, max_switches=200_000, **harness.schedule(n))
 
-    def run(broken, n):
-        harness.run(broken, harness.toy(broken, ping_pong=n % 2 == 1), world=world, seed=n, policy=POLICIES[n % 4], max_switches=200_000)
 
-    run(getattr(module, kernel), 0)
-    alive, count = mutation.survivors(module, kernel, run, tries=8, report=print)
+@pytest.mark.parametrize("kernel", [Gemm, GemmAllReduce])
+def test_every_mutant_of_a_kernel_is_noticed(kernel):
+    module = importlib.import_module(kernel.__module__)
+    alive, count = mutation.survivors(module, lambda m: getattr(m, kernel.__name__), play, TRIES, report=print)
     assert not alive, "\n".join(alive)
-    assert count >= (6 if kernel == "GemmAllReduce" else 20)
+    assert count >= (6 if kernel is GemmAllReduce else 20)
+
+
+def test_every_mutant_of_the_drivers_is_noticed():
+    """The end of a call, which the template adds to every kernel that communicates."""
+    def make(module):
+        class Driven(GemmAllReduce):
+            @classmethod
+            def driver(kernel, role):
+                return getattr(module, super().driver(role).__name__)
+        return Driven
+
+    alive, count = mutation.survivors(drivers, make, play, TRIES, report=print)
+    assert not alive, "\n".join(alive)
+    assert count == 4
