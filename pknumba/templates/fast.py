@@ -1,6 +1,7 @@
 """The cheap half of a call: what a repeated call needs to find its prepared launch, a microsecond for each array."""
 
 import sys
+from functools import partial
 
 from ..errors import PknumbaError
 
@@ -43,18 +44,17 @@ def fingerprint(x):
     return reader and reader(x)
 
 
-def stream_pointer(world, stream, x):
-    """The stream to launch on: the one given, the world's own, or the current one of the library that ``x`` belongs to."""
-    if stream is None:
-        if world.stream:
-            return world.stream
-        if type(x).__module__ == "torch" and x.is_cuda:
-            torch = sys.modules["torch"]
-            raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)      # ten times cheaper than the public object
-            return raw(x.get_device()) if raw else torch.cuda.current_stream(x.device).cuda_stream
-    elif type(stream) is int:
-        return stream
-    return world.stream_of(stream, x)
+def stream_source(world, stream, x):
+    """A function that gives the pointer of the stream to launch on, now: the one given, the world's own, or the current one of
+    the library that ``x`` belongs to."""
+    if stream is None and not world.stream and type(x).__module__ == "torch" and x.is_cuda:
+        raw = getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)
+        if raw:                                     # ten times cheaper than the public object
+            return partial(raw, x.get_device())
+    if stream is None and not world.stream:
+        return partial(world.stream_of, None, x)
+    pointer = world.stream_of(stream, x)
+    return lambda: pointer
 
 
 def empty_product(A, B):

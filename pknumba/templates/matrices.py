@@ -5,7 +5,7 @@ from .. import config as configs
 from ..errors import ContractError, DTypeError, LayoutError, PknumbaError, ShapeError, WorldError
 from ..tiles import DTYPES, ITEMSIZE
 from .call import Matrix, Workspace, prepare
-from .fast import empty_product, fingerprint, stream_pointer
+from .fast import empty_product, fingerprint, stream_source
 
 _ALIGN = 16         # bytes: where the rows of a tensor map may start
 _REMEMBERED = 4096  # calls
@@ -27,7 +27,7 @@ def multiply(kernel, world, A, B, out, config, stream):
         call = MultiplyCall(kernel, world, A, B, out, config, stream)
         if None not in marks and world.executor == "gpu":
             _remember(world.cache, key, call)
-    call.run(stream_pointer(world, stream, A))
+    call.run(call.stream())
     return out.local if call.local else out
 
 
@@ -48,6 +48,7 @@ class MultiplyCall:
             raise ContractError(f"{self.name}: {type(world).__name__} is no World. Pass World.local() or World.mpi() first.")
         world.check()
         self.before, self.after, self.scratch, self.local = [], [], [], hasattr(out, "peers_table")
+        self.stream = stream_source(world, stream, A)
         a, b, c = self._agreed(kernel, lambda: self._checked(A, B, out, config, kernel), config)
         (m, k), n = a.shape, b.shape[1]
         self.launch = None
