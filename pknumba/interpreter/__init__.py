@@ -10,6 +10,7 @@ from .accumulator import Accumulator
 from .counters import Counters
 from .launch import Block, Launch
 from .operations import transfer
+from .registers import Registers, Rows, elementwise, values
 from .scheduler import Session
 from .semaphore import Semaphore, SemaphoreRing
 from .task import current
@@ -18,4 +19,5 @@ from .tiles import SharedTile, dtype_of
 from .turns import sync, turn_pass, turn_wait
 
 __all__ = ["Session", "Launch", "Block", "SharedTile", "SemaphoreRing", "Semaphore", "Tensor", "Window", "Counters", "Accumulator",
-           "current", "read", "write", "transfer", "fence_async", "turn_wait", "turn_pass", "sync", "dtype_of"]
+           "Registers", "Rows", "elementwise", "values", "current", "read", "write", "transfer", "fence_async", "turn_wait",
+           "turn_pass", "sync", "dtype_of"]

@@ -6,11 +6,12 @@ from ..errors import ContractError, ProtocolError
 from .access import access
 from .clocks import advance
 from .operations import Operation
+from .registers import Registers
 from .report import error, site
 from .task import current
 
 
-class Accumulator:
+class Accumulator(Registers):
     """rows x cols float32 values in registers, undefined (NaN) at first.
 
     Multiplications of one worker finish in order, whatever accumulator they go to; each reads its operands at some time
@@ -20,6 +21,13 @@ class Accumulator:
     def __init__(self, rows, cols):
         self.shape = self.rows, self.cols = int(rows), int(cols)
         self._values, self._flying = np.full(self.shape, np.nan, np.float32), 0
+
+    @classmethod
+    def of(cls, values):
+        """An accumulator of these (rows, cols) values."""
+        made = cls(*values.shape)
+        made.value = values
+        return made
 
     def multiply(self, a, b, add, b_transposed=False):
         """value = a @ b (b.T if `b_transposed`), plus value if `add`; asynchronous. Returns self. PTX: wgmma.mma_async.
@@ -80,6 +88,10 @@ class Accumulator:
                                                   "mma_wait(acc, 0) first.")
 
     def _check_fit(self, a, b, b_transposed, task):
+        if not (hasattr(a, "dtype") and hasattr(b, "array") and a.dtype == b.dtype):
+            raise error(ContractError, task, f"mma: a {getattr(a, 'dtype', type(a).__name__)} times b "
+                                             f"{getattr(b, 'dtype', type(b).__name__)}. Both must be 16-bit values of one dtype, b a "
+                                             "shared tile. Convert registers with as_operand(acc, dtype).")
         inner, cols = (b.shape[1], b.shape[0]) if b_transposed else b.shape
         if tuple(a.shape) != (self.rows, inner) or cols != self.cols:
             raise error(ContractError, task, f"mma: a {tuple(a.shape)} times b "

@@ -7,7 +7,7 @@ kernel is compiled, so that importing pknumba costs nothing.
 from .declare import PRIMITIVES, Int, KernelMeta, Pair, constant, need, primitive
 
 __all__ = ["primitive", "need", "constant", "Int", "Pair", "KernelMeta", "PRIMITIVES", "accumulator_type", "rows_type", "operand_type",
-           "is_accumulator", "is_operand", "result_of", "elementwise", "build"]
+           "is_accumulator", "is_rows", "is_operand", "result_of", "elementwise", "build"]
 
 
 def accumulator_type(rows, cols):
@@ -32,6 +32,12 @@ def is_accumulator(argtype):
     """Whether a lowering's argument is an accumulator."""
     from .types import AccumulatorType
     return isinstance(argtype, AccumulatorType)
+
+
+def is_rows(argtype):
+    """Whether a lowering's argument is a row vector."""
+    from .types import RowsType
+    return isinstance(argtype, RowsType)
 
 
 def is_operand(argtype):

@@ -66,8 +66,8 @@ def constant(argtype, what):
         return tuple(constant(t, what) for t in argtype)
     if getattr(argtype, "name", "") == "none":
         return None
-    need(hasattr(argtype, "literal_value"), f"{what}: is a {argtype} known only at run time. It must be a constant. Write a number or a field "
-         "of cfg.")
+    need(hasattr(argtype, "literal_value"), f"{what}: is a {argtype} known only at run time. It must be a constant. Write a number or a "
+         "field of cfg.")
     return argtype.literal_value
 
 

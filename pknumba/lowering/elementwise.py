@@ -18,14 +18,15 @@ TILES = (AccumulatorType, RowsType)
 def result_of(name, *operands):
     """The type that an operation on accumulators, row vectors and numbers gives. ContractError if they do not fit together."""
     tiles = [t for t in operands if isinstance(t, TILES)]
-    need(tiles, f"{name}: of {' and '.join(map(str, operands))}. One operand must be an accumulator or a row vector.")
+    text = f"{name}: of {' and '.join(map(str, operands))}."
+    need(tiles, f"{text} One operand must be an accumulator or a row vector.")
     for t in operands:
-        need(isinstance(t, (*TILES, types.Number, types.Boolean)), f"{name}: of {' and '.join(map(str, operands))}. It takes accumulators, row "
-             "vectors and numbers. Load a shared tile first.")
+        need(isinstance(t, (*TILES, types.Number, types.Boolean)), f"{text} It takes accumulators, row vectors and numbers. Load a shared "
+             "tile first.")
     widest = next((t for t in tiles if isinstance(t, AccumulatorType)), tiles[0])
     for t in tiles:
-        need(t.rows == widest.rows and t in (widest, RowsType(widest.rows)), f"{name}: of {' and '.join(map(str, operands))}. Shapes must be "
-             "equal, or a row vector has the accumulator's rows.")
+        need(t.rows == widest.rows and t in (widest, RowsType(widest.rows)), f"{text} Shapes must be equal, or a row vector has the "
+             "accumulator's rows.")
     return widest
 
 
@@ -50,7 +51,7 @@ def elementwise(p, target, function, *operands):
     return p.pack([function(p, *values) for values in zip(*columns)])
 
 
-def reciprocal(p, x):
+def _reciprocal(p, x):
     return p("rcp.approx.ftz.f32 $0, $1;", x, out=[F32], pure=True)
 
 
@@ -59,9 +60,9 @@ def _divide(p, target, x, y):
     if y[0] == target:
         return elementwise(p, target, lambda p, a, b: p("div.approx.ftz.f32 $0, $1, $2;", a, b, out=[F32], pure=True), x, y)
     if isinstance(y[0], RowsType):
-        inverse = y[0], elementwise(p, y[0], reciprocal, y)
+        inverse = y[0], elementwise(p, y[0], _reciprocal, y)
     else:
-        inverse = types.float32, reciprocal(p, p.real(y[1]))
+        inverse = types.float32, _reciprocal(p, p.real(y[1]))
     return elementwise(p, target, lambda p, a, b: p.b.fmul(a, b), x, inverse)
 
 

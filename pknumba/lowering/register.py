@@ -114,8 +114,8 @@ def _typed(value):
 
 def _check_scope(name, scopes, argtypes):
     for role in {t.role for t in argtypes if isinstance(t, Scoped)} if scopes else ():
-        need(role.scope in scopes, f"{role.name}: calls {name}, but plays in a {role.scope}. {name} is for a {' or a '.join(scopes)}. Move the "
-             "call to such a role.")
+        need(role.scope in scopes, f"{role.name}: calls {name}, but plays in a {role.scope}. {name} is for a {' or a '.join(scopes)}. "
+             "Move the call to such a role.")
 
 
 def _definition(name, entry):

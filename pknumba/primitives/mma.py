@@ -1,7 +1,10 @@
 """Matrix multiply on a warpgroup's tensor cores, and its float32 accumulator (a value, not a place)."""
 
+import numpy as np
+
 from .. import interpreter
-from ..lowering import accumulator_type, need, primitive
+from ..lowering import accumulator_type, constant, is_accumulator, is_operand, need, operand_type, primitive
+from .halves import KIND, join
 
 #: Two highest bits of a matrix descriptor, by swizzle span.
 SWIZZLE_MODE = {128: 1, 64: 2, 32: 3}
@@ -13,13 +16,15 @@ def accumulator(rows, cols):
 
     Args:
         rows: multiple of 64; cols: multiple of 8, at most 256; rows * cols / 128 registers in each thread.
+
+    PTX: none, registers only.
     """
     return interpreter.Accumulator(rows, cols)
 
 
 @accumulator.lowering
 def _(rows, cols):
-    rows, cols = rows.literal_value, cols.literal_value
+    rows, cols = constant(rows, "accumulator: rows"), constant(cols, "accumulator: cols")
     need(rows % 64 == 0 and cols % 8 == 0 and 8 <= cols <= 256, f"accumulator [{rows}, {cols}]: wgmma takes multiples of 64 rows and "
          "of 8 columns, up to 256 columns.")
     acc = accumulator_type(rows, cols)
@@ -41,57 +46,105 @@ def _k_step(tile, k, transposed_read):
 
 
 @primitive(scope="warpgroup")
-def mma(acc, a, b, add, b_transposed):
+def as_operand(acc, dtype):
+    """acc rounded to ``dtype`` (nearest even) as the A operand of ``mma``, in registers.
+
+    Args:
+        acc: register tile [m, k], k a multiple of 16; dtype: constant, "bfloat16" or "float16", that of B's tile.
+
+    Returns: operand [m, k], for ``mma`` only.
+
+    PTX: cvt.rn.bf16x2.f32 or cvt.rn.f16x2.f32.
+    """
+    with np.errstate(over="ignore"):
+        return interpreter.values(acc).astype(interpreter.dtype_of(dtype))
+
+
+@as_operand.lowering
+def _(acc, dtype):
+    kind = constant(dtype, "as_operand: dtype")
+    need(is_accumulator(acc) and kind in KIND and acc.cols % 16 == 0, f"as_operand: of {acc} as {kind!r}. It takes a register tile with a "
+         "multiple of 16 columns and \"bfloat16\" or \"float16\".")
+
+    def emit(p, acc_v, _):          # the pairs of wgmma's A fragment are those of the accumulator, in its order
+        v = p.elements(acc_v)
+        return p.pack([join(p, kind, v[i], v[i + 1]) for i in range(0, acc.size, 2)])
+    return operand_type(acc.rows, acc.cols, kind), emit
+
+
+@primitive(scope="warpgroup")
+def mma(acc, a, b, add=True, b_transposed=False):
     """acc = a @ b (+ acc if ``add``), asynchronous: ``a`` and ``b`` stay in use until an ``mma_wait``.
 
     Args:
         acc: accumulator [m, n].
-        a: shared tile (m, k), bfloat16 or float16.
+        a: shared tile (m, k), bfloat16 or float16; or an operand [m, k] in registers (``as_operand``).
         b: shared tile (k, n), N-major; or with ``b_transposed`` (n, k), K-major, of which the transpose is multiplied.
         add: bool; False ignores what acc held.
         b_transposed: constant bool.
 
-    Returns: the accumulator, to be used instead of ``acc``.
+    Returns: the accumulator, to be used instead of ``acc``. ContractError if shapes or dtypes do not fit.
 
     PTX: wgmma.mma_async m64nNk16, float32 accumulation, wgmma.commit_group.
     """
     return acc.multiply(a, b, add, b_transposed)
 
 
+def _check_mma(acc, a, b, by_row):
+    tiles = [x for x in (a, b) if hasattr(x, "role") and len(getattr(x, "shape", ())) == 2]
+    need(b in tiles and (a in tiles or is_operand(a)), f"mma: of {a} and {b}. B is a shared tile, A a shared tile or as_operand(acc, dtype).")
+    (m, k), n, kb = a.shape, *(b.shape if by_row else b.shape[::-1])
+    need((m, n) == (acc.rows, acc.cols) and k == kb, f"{b.role.name}: mma of {a} and {b}{' transposed' if by_row else ''} into {acc}. "
+         "Shapes must be (m, k), (k, n) and (m, n).")
+    need(k % 16 == 0 and a.dtype == b.dtype and a.dtype in KIND, f"{b.role.name}: mma of {a.dtype} {a} and {b.dtype} {b}. Both are bfloat16 or "
+         "both float16, with a multiple of 16 columns of a.")
+
+
+def _mma_text(acc, a, b, by_row):
+    """PTX of all steps: operands are the accumulator twice, then A's descriptor or registers, B's descriptor, whether to add."""
+    count, width, steps = acc.size, acc.cols // 2, a.shape[1] // 16
+    registers = is_operand(a)
+    at_b = 2 * count + (a.size if registers else 1)
+    first = "" if registers else f"mov.b64 {{la, h}}, ${2 * count};"
+    lines = [f"{{ .reg .b64 da, db; .reg .b32 la, lb, h, g, x; .reg .pred p; setp.ne.b32 p, ${at_b + 1}, 0; {first} "
+             f"mov.b64 {{lb, g}}, ${at_b}; wgmma.fence.sync.aligned;"]
+    for step in range(steps):
+        lines.append(f"add.u32 x, lb, {_k_step(b, step, not by_row) >> 4}; mov.b64 db, {{x, g}};")
+        for block in range(acc.rows // 64):
+            if registers:
+                pairs = 2 * count + (block * steps + step) * 4
+                source, trans = "{" + ", ".join(f"${pairs + i}" for i in range(4)) + "}", f"{int(not by_row)}"
+            else:
+                lines.append(f"add.u32 x, la, {(_k_step(a, step, False) + block * 64 * a.swizzle) >> 4}; mov.b64 da, {{x, h}};")
+                source, trans = "da", f"0, {int(not by_row)}"
+            sums = ", ".join(f"${block * width + i}" for i in range(width))
+            lines.append(f"wgmma.mma_async.sync.aligned.m64n{acc.cols}k16.f32.{KIND[a.dtype]}.{KIND[b.dtype]} {{{sums}}}, {source}, db, "
+                         f"{1 if step else 'p'}, 1, 1, {trans};")
+    return "\n".join(lines) + "\nwgmma.commit_group.sync.aligned; }"
+
+
 @mma.lowering
 def _(acc, a, b, add, b_transposed):
-    by_row = bool(b_transposed.literal_value)
-    (m, k), (n, kb) = a.shape, (b.shape if by_row else b.shape[::-1])
-    need((m, n) == (acc.rows, acc.cols) and k == kb, f"{a.role.name}: mma of {a} and {b}{' transposed' if by_row else ''} into {acc}. "
-         "Shapes must be (m, k), (k, n) and (m, n).")
-    need(k % 16 == 0 and a.dtype == b.dtype and a.dtype in ("bfloat16", "float16"), f"{a.role.name}: mma of {a.dtype} {a} and {b.dtype} {b}. "
-         "Both are bfloat16 or both float16, with a multiple of 16 columns of a.")
-    kind = {"bfloat16": "bf16", "float16": "f16"}[a.dtype]
-    count, width = acc.size, acc.cols // 2
-    lines = [f"{{ .reg .b64 da, db; .reg .b32 la, lb, h, g, x; .reg .pred p; setp.ne.b32 p, ${2 * count + 2}, 0; "
-             f"mov.b64 {{la, h}}, ${2 * count}; mov.b64 {{lb, g}}, ${2 * count + 1}; wgmma.fence.sync.aligned;"]
-    for step in range(k // 16):
-        lines.append(f"add.u32 x, lb, {_k_step(b, step, not by_row) >> 4}; mov.b64 db, {{x, g}};")
-        for block in range(m // 64):
-            registers = ", ".join(f"${block * width + i}" for i in range(width))
-            lines.append(f"add.u32 x, la, {(_k_step(a, step, False) + block * 64 * a.swizzle) >> 4}; mov.b64 da, {{x, h}}; "
-                         f"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{registers}}}, da, db, "
-                         f"{1 if step else 'p'}, 1, 1, 0, {int(not by_row)};")
-    lines.append("wgmma.commit_group.sync.aligned; }")
+    by_row = bool(constant(b_transposed, "mma: b_transposed"))
+    need(is_accumulator(acc), f"mma: into {acc}. It takes an accumulator.")
+    _check_mma(acc, a, b, by_row)
+    text = _mma_text(acc, a, b, by_row)
 
-    def emit(p, acc_v, a_at, b_at, add_v, _):
-        da = _descriptor(p, a_at, a.swizzle, 16, 8 * a.swizzle)
+    def emit(p, acc_v, a_v, b_at, add_v, _):
+        source = p.elements(a_v) if is_operand(a) else [_descriptor(p, a_v, a.swizzle, 16, 8 * a.swizzle)]
         db = _descriptor(p, b_at, b.swizzle, 16 if by_row else b.rows * b.swizzle, 8 * b.swizzle)
-        return p.update(acc_v, "\n".join(lines), da, db, add_v)
+        return p.update(acc_v, text, *source, db, add_v)
     return acc, emit
 
 
-@primitive(scope=None)
-def mma_wait(acc, pending):
+@primitive(scope="warpgroup")
+def mma_wait(acc, pending=0, *keep):
     """Until all but the last ``pending`` multiplications of this worker have finished.
 
     Args:
         acc: accumulator; pending: constant.
+        keep: operands and register tiles that must not give up their registers before: A operands in flight, and values that are
+            to be computed before the wait (the assembler would move them behind it).
 
     Returns: the accumulator, readable once pending = 0; the operands of finished multiplications may be overwritten.
 
@@ -101,46 +154,7 @@ def mma_wait(acc, pending):
 
 
 @mma_wait.lowering
-def _(acc, pending):
-    return acc, lambda p, acc_v, _: p.update(acc_v, f"wgmma.wait_group.sync.aligned {p.types[1].literal_value};")
-
-
-@primitive(scope="warpgroup")
-def store(tile, acc, panel):
-    """tile = the panel-th block of ``tile`` columns of acc, rounded to the tile's dtype (nearest even).
-
-    Args:
-        tile: shared tile (m, c), bfloat16 or float16, c a multiple of 16.
-        acc: accumulator [m, n] after ``mma_wait(acc, 0)``; panel: 0 .. n / c - 1.
-
-    PTX: cvt.rn, stmatrix.x4 into the tile's swizzle. Ordinary stores: ``fence_async`` before the copy engine reads.
-    """
-    interpreter.write(tile, acc.columns(panel * tile.shape[-1], tile.shape[-1]))
-
-
-@store.lowering
-def _(tile, acc, panel):
-    need(tile.shape[0] == acc.rows and acc.cols % tile.cols == 0 and tile.cols % 16 == 0, f"{tile.role.name}: store of {acc} into {tile}. "
-         "The tile has the accumulator's rows and divides its columns.")
-    need(tile.dtype in ("bfloat16", "float16"), f"{tile.role.name}: store into {tile} of {tile.dtype}. It takes bfloat16 or float16.")
-    kind = {"bfloat16": "bf16x2", "float16": "f16x2"}[tile.dtype]
-    text = "{ .reg .b32 t<4>; " + " ".join(f"cvt.rn.{kind}.f32 t{i}, ${2 * i + 2}, ${2 * i + 1};" for i in range(4)) + \
-        " stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {t0, t1, t2, t3}; }"
-    span = tile.swizzle
-    shift, chunks = {128: 0, 64: 1, 32: 2}[span], span // 16
-
-    def emit(p, tile_at, acc_v, panel_v):
-        b, c = p.b, p.const
-        thread = p.thread()
-        row, half = b.and_(thread, c(15)), b.and_(b.lshr(thread, c(4)), c(1))
-        line = b.add(tile_at, p.scale(b.add(b.and_(b.lshr(thread, c(1)), c(48)), row), span))
-        mask = b.and_(b.lshr(row, c(shift)), c(chunks - 1))
-        at = [b.add(line, b.shl(b.xor(b.add(half, c(2 * j)), mask), c(4))) for j in range(chunks // 2)]
-        for n in p.switch(panel_v, acc.cols // tile.cols):          # registers have no index: one straight line a panel
-            for m in range(acc.rows // 64):
-                for j in range(tile.cols // 16):
-                    first = m * acc.cols // 2 + (n * tile.cols + 16 * j) // 2
-                    block, inside = divmod(j, chunks // 2)
-                    offset = m * 64 * span + block * tile.rows * span
-                    p(text, b.add(at[inside], c(offset)), *[b.extract_value(acc_v, first + i) for i in range(8)])
-    return emit
+def _(acc, pending, *keep):
+    need(is_accumulator(acc), f"mma_wait: of {acc}. It takes an accumulator.")
+    text = f"wgmma.wait_group.sync.aligned {constant(pending, 'mma_wait: pending')};"
+    return acc, lambda p, acc_v, _, *kept: p.update(acc_v, text, *(x for array in kept for x in p.elements(array)))

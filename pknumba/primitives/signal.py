@@ -5,8 +5,7 @@ peer after its wait; data written by the copy engine must have been waited for w
 ``>=`` against a number of arrivals since the counters were made (an epoch), so nothing is ever reset.
 """
 
-from .. import interpreter
-from ..lowering import need, primitive
+from ..lowering import primitive
 
 _POLL = """{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s, d; mov.u64 t, %globaltimer;
     ld.shared.u64 c, [$2+960]; ld.global.u64 l, [c+16]; sub.u64 l, l, 1; ld.global.u64 a, [c+8]; mov.u32 $0, 1;
@@ -96,7 +95,8 @@ def _(counters, number, value):
         out = p(_POLL, base, at, value, out=[p.i32, p.i32])
         done, seen = p.b.extract_value(out, 0), p.b.extract_value(out, 1)
         if role.scope == "warp":                                # lanes agree: one that gave up takes the others along
-            done = p("{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.all.pred p, p, 0xffffffff; selp.u32 $0, 1, 0, p; }", done, out=[p.i32])
+            vote = "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.all.pred p, p, 0xffffffff; selp.u32 $0, 1, 0, p; }"
+            done = p(vote, done, out=[p.i32])
         with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
             p.give_up(role, 2 + (counters.number << 8), number, value, seen, base)
         p("fence.proxy.async;")
@@ -147,68 +147,4 @@ def _(counters, epoch):
     def emit(p, counters_at, epoch):
         with p.leader(counters.role.scope):
             p("{ .reg .u64 c; ld.shared.u64 c, [$0+960]; st.global.u32 [c+32], $1; }", p.shared_base(), epoch)
-    return emit
-
-
-@primitive(scope="warpgroup", hint=True)
-def turn_wait(s, turn):
-    """Ping-pong order: wait until the workers of the earlier turns have called ``turn_pass``. Does nothing in a role that works together.
-
-    Args:
-        s: the block's shared memory; turn: ``task.turn``.
-
-    PTX: bar.sync of both warpgroups, literal barrier numbers.
-    """
-    role = interpreter.current().role
-    if not role.together:
-        interpreter.turn_wait(turn)
-
-
-@turn_wait.lowering
-def _(s, turn):
-    return _turn(s.role, "sync", 0)
-
-
-@primitive(scope="warpgroup", hint=True)
-def turn_pass(s, turn):
-    """Ping-pong order: let the worker of the next turn go on. Pairs with ``turn_wait`` of the same turn.
-
-    PTX: bar.arrive of both warpgroups, literal barrier numbers.
-    """
-    role = interpreter.current().role
-    if not role.together:
-        interpreter.turn_pass(turn)
-
-
-@turn_pass.lowering
-def _(s, turn):
-    return _turn(s.role, "arrive", 1)
-
-
-@primitive(scope="warpgroup", hint=True)
-def turn_first(s, part):
-    """Before the first task: the turn is worker 0's. Called once by each of two workers in turns.
-
-    Args:
-        s: the block's shared memory; part: number of the worker.
-
-    PTX: bar.arrive by worker 1, in place of the turn before the first.
-    """
-
-
-@turn_first.lowering
-def _(s, part):
-    def emit(p, s_at, part):
-        with p.when(p.b.icmp_unsigned("==", part, p.const(1))):
-            p("bar.arrive 8, 256;")
-    return emit
-
-
-def _turn(role, verb, shift):
-    need(role.together or role.workers == 2, f"{role.name}: {role.workers} workers in turns. Turns are for two workers.")
-
-    def emit(p, s_at, turn):
-        if not role.together:
-            for i in p.switch(p.group(), 2):
-                p(f"bar.{verb} {8 + (i + shift) % 2}, 256;")
     return emit
