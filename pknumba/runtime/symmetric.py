@@ -48,11 +48,11 @@ class SymmetricArray(_Symmetric):
     first; the interpreter fills them with NaN.
 
     Attributes: ``shape``, ``dtype`` (a name), ``pitch`` (bytes from a row to the next), ``strides`` (bytes), ``device`` ("cpu" or
-    a number), ``world``, ``closed``.
+    a number), ``world``, ``closed``, ``number`` (how many its world had made with it: the same on every rank).
     """
 
-    def __init__(self, world, shape, dtype):
-        self.shape, self.dtype, self.world = tuple(shape), dtype, world
+    def __init__(self, world, shape, dtype, number):
+        self.shape, self.dtype, self.world, self.number = tuple(shape), dtype, world, number
         size, cols = dtypes.itemsize(dtype), self.shape[-1] if self.shape else 1
         self.pitch = -(-cols * size // 16) * 16 if len(self.shape) > 1 else cols * size
         strides = [size, self.pitch]

@@ -45,7 +45,7 @@ class World:
         self.device, self.num_sms, self.stream = here.device, here.num_sms, here.stream
         self.error_record, self.abort_word, self.abort_table = here.error_record, here.abort_word, here.abort_table
         self.hang_names = None
-        self._broken, self._blocks, self._parts = None, {}, []
+        self._broken, self._blocks, self._parts, self._made = None, {}, [], 0
         self.cache = {}  # what operators keep for this world: prepared calls, counters, symmetric results
         weakref.finalize(self, dropped, here, self._blocks).atexit = False
 
@@ -167,7 +167,8 @@ class World:
             raise ShapeError(f"World.symmetric: shape {shape}. It has at least one dimension, and none is negative.")
         dtypes.itemsize(dtype)
         self.agree("World.symmetric", {"shape": shape, "dtype": dtype})
-        return SymmetricArray(self, shape, dtype)
+        self._made += 1
+        return SymmetricArray(self, shape, dtype, self._made)
 
     def counters(self, name, n):
         """SymmetricCounters: `n` 32-bit counters on every rank, zero. Collective."""

@@ -29,12 +29,17 @@ def _numbers(kernel, world, numbers, cfg):
     return {**numbers, "rank": world.rank, "world_size": world.size, "comm_sms": getattr(cfg, "comm_sms", 0)}
 
 
-def _grid(kernel, world, cfg, tasks):
-    """(blocks, blocks that communicate). Raises ConfigError if none would be left to compute."""
+def check_sms(kernel, cfg, num_sms):
+    """Raise ConfigError if communicators would leave no SM to compute. ``num_sms``: of the rank that has fewest."""
     comm = cfg.comm_sms if kernel.communicates() else 0
-    if comm >= world.num_sms:
-        raise ConfigError(f"{kernel.__name__}: comm_sms = {comm}, but this rank has {world.num_sms} SMs. At least one must compute. "
-                          f"Use comm_sms = {max(1, world.num_sms // 8)}.", comm_sms=comm, num_sms=world.num_sms)
+    if comm >= num_sms:
+        raise ConfigError(f"{kernel.__name__}: comm_sms = {comm}, but a rank has {num_sms} SMs. At least one must compute. "
+                          f"Use comm_sms = {max(1, num_sms // 8)}.", comm_sms=comm, num_sms=num_sms)
+
+
+def _grid(kernel, world, cfg, tasks):
+    """(blocks, blocks that communicate)."""
+    comm = cfg.comm_sms if kernel.communicates() else 0
     return min(tasks, world.num_sms - comm) + comm, comm
 
 
