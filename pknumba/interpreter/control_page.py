@@ -19,7 +19,8 @@ class ControlPage:
         self._parts = parts
         words = parts[0][:8 * size * (2 * size + 3)].view(np.int64)
         self.seen = words[:size * size].reshape(size, size)
-        self.needs = words[size * size:2 * size * size].reshape(size, size)
+        #: [r, q]: meetings with q that host code of r has come to.
+        self.met = words[size * size:2 * size * size].reshape(size, size)
         self.events, self.states, self.broken = words[2 * size * size:].reshape(3, size)
         self._texts = [part[-_TEXT - 8:] for part in parts]
 
@@ -30,15 +31,23 @@ class ControlPage:
     def stuck(self):
         """Whether no rank can ever move again."""
         before = self.events.tolist()
-        states, seen, needs = self.states.tolist(), self.seen.tolist(), self.needs.tolist()
+        states, seen, missing = self.states.tolist(), self.seen.tolist(), [self.missing(r) for r in range(self.size)]
         if before != self.events.tolist():
             return False
         fixed = [state == ENDED or state == IDLE and seen[r] == before for r, state in enumerate(states)]
-        return all(fixed[r] or state == OUTSIDE and any(fixed[q] for q in range(self.size) if needs[r][q])
+        return all(fixed[r] or state == OUTSIDE and any(fixed[q] for q in missing[r])
                    for r, state in enumerate(states))
 
+    def missing(self, rank):
+        """The ranks that have not come yet to the meeting in which host code of `rank` waits.
+
+        One that has come and gone on is not among them: `rank` will leave as soon as it is its turn to run.
+        """
+        return [q for q in range(self.size) if self.met[q, rank] < self.met[rank, q]]
+
     def enter_outside(self, ranks):
-        self.needs[self.rank, :] = [r in ranks for r in range(self.size)]
+        """This rank's host code comes to a meeting of `ranks` and waits for the others."""
+        self.met[self.rank, list(ranks)] += 1
         self.states[self.rank] = OUTSIDE
 
     def leave_outside(self):
@@ -77,7 +86,8 @@ class ControlPage:
 
     def describe(self, rank):
         if self.states[rank] == OUTSIDE:
-            return f"waits in host code for ranks {', '.join(map(str, np.flatnonzero(self.needs[rank])))}"
+            missing = self.missing(rank)
+            return f"waits in host code for rank{'s' * (len(missing) != 1)} {', '.join(map(str, missing))}"
         return "has ended" if self.states[rank] == ENDED else "is idle"
 
 

@@ -51,7 +51,7 @@ def test_deadlock_is_found_on_all_ranks(case):
 def test_deadlock_with_host_code():
     said = ranks("outside", 3)
     assert said[0].startswith("DeadlockError") and "never[1] of rank 0 >= 7 (is 0" in said[0], said
-    assert "rank 2 waits in host code for ranks 0, 1, 2" in said[0]
+    assert all(f"rank {r} waits in host code for rank 0." in said[0] for r in (1, 2)), said
     assert all("never[1] of rank 0 >= 7" in said[r] for r in (1, 2))
 
 
