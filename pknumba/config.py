@@ -88,10 +88,12 @@ class GemmConfig(Config):
 
     def check(self):
         """Raise ConfigError unless sm_90 can run it."""
+        Config.check(self)
         name = type(self).__name__
+        if self.consumers not in (1, 2, 3):
+            raise ConfigError(f"{name}: consumers = {self.consumers}. A block has 1, 2 or 3 consumer warpgroups.", config=self)
         rules = [
             (self.dtype in DTYPES, f"dtype = {self.dtype!r}. Matrix multiplication takes {' or '.join(DTYPES)}."),
-            (self.consumers in (1, 2, 3), f"consumers = {self.consumers}. A block has 1, 2 or 3 consumer warpgroups."),
             (not self.ping_pong or self.consumers == 2, f"ping_pong with {self.consumers} consumers. Turns are for two consumers."),
             (self.tile_m > 0 and self.tile_m % (64 * self.parts) == 0, f"tile_m = {self.tile_m} for {self.parts} consumers. Each takes a "
              "multiple of 64 rows."),
@@ -99,7 +101,7 @@ class GemmConfig(Config):
             (self.tile_k > 0 and self.tile_k % 64 == 0, f"tile_k = {self.tile_k}. A stage is a multiple of 64 deep (one 128-byte swizzle span)."),
             (self.stages >= 2 and self.c_stages >= 1, f"stages = {self.stages}, c_stages = {self.c_stages}. At least 2 and 1."),
             (self.group_m >= 1, f"group_m = {self.group_m}. At least 1."),
-            (self.part_m * self.tile_n // 128 <= {1: 128, 2: 192, 3: 96}.get(self.consumers, 0), f"tile {self.tile_m} x {self.tile_n} takes "
+            (self.part_m * self.tile_n // 128 <= {1: 128, 2: 192, 3: 96}[self.consumers], f"tile {self.tile_m} x {self.tile_n} takes "
              f"{self.part_m * self.tile_n // 128} registers of sums in each thread of {self.consumers} consumers. Use a smaller tile."),
         ]
         for good, text in rules:
@@ -134,7 +136,7 @@ class GemmAllReduceConfig(GemmConfig):
         if self.comm_sms < 1:
             raise ConfigError(f"GemmAllReduceConfig: comm_sms = {self.comm_sms}. At least one SM must communicate.", config=self)
         if self.piece_m < 1 or self.tile_m % self.piece_m:
-            raise ConfigError(f"GemmAllReduceConfig: piece_m = {self.piece_m} does not divide tile_m = {self.tile_m}.", config=self)
+            raise ConfigError(f"GemmAllReduceConfig: piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces are equal. Use a divisor.", config=self)
 
 
 #: Shapes of GEMM that `best` chooses among, with the share of the tensor cores' rate that each reaches on large problems.

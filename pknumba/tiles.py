@@ -90,7 +90,12 @@ class Config:
         return type(self)(**{**vars(self), **changes})
 
     def check(self):
-        """Raise ConfigError unless a device of this kind can run the configuration."""
+        """Raise ConfigError unless a device of this kind can run the configuration. Here: unless fields have their types."""
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if type(value) is not f.type:
+                raise ConfigError(f"{type(self).__name__}: {f.name} = {value!r} is a {type(value).__name__}. It must be {f.type.__name__}. "
+                                  "Pass plain Python values.", config=self, field=f.name)
 
 
 @dataclass(frozen=True)

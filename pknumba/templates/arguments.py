@@ -41,6 +41,8 @@ def check(name, kernel, world, A, B, out, config, stream):
     transposed = _transposed(b)
     _rows(name, "B", b.shape[::-1] if transposed else b.shape, b.strides[::-1] if transposed else b.strides, b.dtype)
     c = _check_out(name, world, out, a, b)
+    if config is not None:
+        config.replace(dtype=a.dtype, b_transposed=transposed).check()
     stream_source(world, stream, A)()
     return Operands(a, b, c, transposed, out.number if is_symmetric(out) else 0)
 
