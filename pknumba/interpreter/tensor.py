@@ -94,6 +94,11 @@ class Window:
         return self.view.array.dtype
 
     @property
+    def inside(self):
+        """(rows, columns) that lie inside the array."""
+        return self._part.shape
+
+    @property
     def nbytes(self):
         return self.rows * self.cols * self.dtype.itemsize
 

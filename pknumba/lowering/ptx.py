@@ -137,6 +137,12 @@ class Ptx:
              "of equal shape.")
         return self.b.add(address, self.const(MAPS + 128 * boxes.index(key), I64))
 
+    def tensor(self, address, *names):
+        """Fields of a tensor's parameter: pointer (own memory), peers (table of every rank's), multicast, pitch (bytes), rows, cols,
+        world, rank."""
+        places = dict(pointer=POINTER, peers=PEERS, pitch=PITCH, multicast=MULTICAST, rows=ROWS, cols=COLS, world=WORLD, rank=RANK)
+        return [self.parameter(I32 if places[n] in (ROWS, COLS, WORLD, RANK) else I64, address, places[n]) for n in names]
+
     # ---- control
     def switch(self, value, n):
         """``for i in p.switch(value, n)``: emit the code of value == i. A constant value emits only its own."""
@@ -162,8 +168,12 @@ class Ptx:
         """``with p.when(i1 value)``."""
         return self.b.if_then(condition, likely=likely)
 
+    def array(self, ty, n):
+        """LLVM type of n registers."""
+        return ir.ArrayType(ty, n)
+
     def variable(self, ty, init):
-        """A stack slot that the optimizer turns into registers."""
+        """A slot that holds ``init`` from here on, for ``b.load`` and ``b.store``; the optimizer turns it into registers."""
         slot = cgutils.alloca_once(self.b, ty)
         self.b.store(ir.Constant(ty, init), slot)
         return slot

@@ -87,7 +87,8 @@ def _pure(text):
     return lambda p, *values: p(f"{text} {', '.join(f'${i}' for i in range(len(values) + 1))};", *values, out=[p.f32], pure=True)
 
 
-_max, _min = _pure("max.NaN.f32"), _pure("min.NaN.f32")
+#: PTX writers of the larger and the smaller of two values; NaN if one is.
+LARGER, SMALLER = _pure("max.NaN.f32"), _pure("min.NaN.f32")
 
 
 def _rule(name, function):
@@ -114,7 +115,7 @@ def maximum(x, y):
 
 @maximum.lowering
 def _(x, y):
-    return _rule("maximum", _max)(x, y)
+    return _rule("maximum", LARGER)(x, y)
 
 
 @primitive(scope="warpgroup")
@@ -128,7 +129,7 @@ def minimum(x, y):
 
 @minimum.lowering
 def _(x, y):
-    return _rule("minimum", _min)(x, y)
+    return _rule("minimum", SMALLER)(x, y)
 
 
 @primitive(scope="warpgroup")
@@ -236,7 +237,7 @@ def row_max(acc):
 
 @row_max.lowering
 def _(acc):
-    return _across("row_max", _max)(acc)
+    return _across("row_max", LARGER)(acc)
 
 
 @primitive(scope="warpgroup")

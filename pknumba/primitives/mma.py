@@ -92,12 +92,13 @@ def mma(acc, a, b, add=True, b_transposed=False):
 
 def _check_mma(acc, a, b, by_row):
     tiles = [x for x in (a, b) if hasattr(x, "role") and len(getattr(x, "shape", ())) == 2]
-    need(b in tiles and (a in tiles or is_operand(a)), f"mma: of {a} and {b}. B is a shared tile, A a shared tile or as_operand(acc, dtype).")
+    need(b in tiles and (a in tiles or is_operand(a)), f"mma: of {a} and {b}. B is a shared tile, A a shared tile or "
+         "as_operand(acc, dtype).")
     (m, k), n, kb = a.shape, *(b.shape if by_row else b.shape[::-1])
     need((m, n) == (acc.rows, acc.cols) and k == kb, f"{b.role.name}: mma of {a} and {b}{' transposed' if by_row else ''} into {acc}. "
          "Shapes must be (m, k), (k, n) and (m, n).")
-    need(k % 16 == 0 and a.dtype == b.dtype and a.dtype in KIND, f"{b.role.name}: mma of {a.dtype} {a} and {b.dtype} {b}. Both are bfloat16 or "
-         "both float16, with a multiple of 16 columns of a.")
+    need(k % 16 == 0 and a.dtype == b.dtype and a.dtype in KIND, f"{b.role.name}: mma of {a.dtype} {a} and {b.dtype} {b}. Both are "
+         "bfloat16 or both float16, with a multiple of 16 columns of a.")
 
 
 def _mma_text(acc, a, b, by_row):

@@ -1,135 +1,232 @@
-"""Reductions of a symmetric tensor's window over all ranks, by loads from and stores to every peer.
+"""Reductions and broadcasts of a symmetric tensor's window over all ranks, by one warp.
 
-A warp owns a window of ``rows`` x ``cols`` elements. Sums are made in float32 in rank order, whoever makes them, and
-rounded once, so the result has the same bits on every rank and in every run.
+By default through loads from and stores to every peer: sums are made in float32 in rank order, whoever makes them, and
+rounded once, so the result has the same bits on every rank and in every run. With ``multicast=True`` the switch adds and
+distributes (the order of its additions is its own; still float32, rounded once); the tensor must then have a multicast
+address. Whatever is read must have been written and signalled by every rank (``wait_until``), and nobody may touch what is
+written meanwhile.
 """
+
+from functools import reduce as fold
 
 import numpy as np
 
+from ..errors import ProtocolError
 from ..interpreter import read, write
-from ..lowering import need, primitive
+from ..lowering import constant, need, primitive
+from .elements import LARGER, SMALLER
+from .halves import KIND
+from .vectors import Vectors, base_of
 
-VECTOR = 8          # elements of 16 bits in one 16-byte access
+#: op -> (NumPy function, PTX writer, value that changes nothing, name in multimem).
+OPS = {"sum": (np.add, lambda p, a, b: p.b.fadd(a, b), 0.0, "add"), "min": (np.minimum, SMALLER, float("inf"), "min"),
+       "max": (np.maximum, LARGER, float("-inf"), "max")}
+
+
+def _check(name, tensor, op, multicast):
+    need(op in OPS, f"{name}: op = {op!r}. It must be one of {', '.join(OPS)}.")
+    need(not multicast or op == "sum" or str(tensor.dtype) != "float32", f"{name}: {op} of float32 by multicast. The switch has min and max "
+         "for 16-bit floats only. Use multicast=False.")
+
+
+def _total(op, tensor, coord, shape):
+    """That window of every rank combined, float32."""
+    windows = [tensor.window(coord, shape, peer) for peer in range(tensor.world_size)]
+    return fold(OPS[op][0], [read(w).astype(np.float32) for w in windows])
 
 
 @primitive(scope="warp")
-def all_reduce(tensor, coord, shape):
-    """That window of every rank's tensor becomes their sum, made in float32 in rank order and rounded once.
-
-    Every rank must have written its part (``wait_until``), and nobody may read or write the window meanwhile.
+def all_reduce(tensor, coord, shape, op="sum", multicast=False):
+    """That window of every rank's tensor becomes their combination, rounded once. One warp of one rank calls it for a window.
 
     Args:
-        tensor: symmetric ``g.name`` (M, N), bfloat16 or float16.
+        tensor: symmetric ``g.name`` (M, N), bfloat16, float16 or float32.
         coord: (row, column) counted in windows of this shape; the part beyond the edge is left alone.
-        shape: constant (rows, cols), cols a multiple of 8.
+        shape: constant (rows, cols); a row has a multiple of 16 bytes.
+        op: constant, "sum", "min" or "max". multicast: constant; float32 then has "sum" only.
 
-    PTX: ld.relaxed.sys.global.v4.b32 from every rank, st.relaxed.sys.global.v4.b32 to every rank; 2-byte accesses at the edge.
+    Raises ContractError for another op, dtype or shape.
+
+    PTX: ld.relaxed.sys.global.v4.b32 from and st.relaxed.sys.global.v4.b32 to every rank, element by element at the edge; or
+    multimem.ld_reduce.relaxed.sys.global and multimem.st.relaxed.sys.global in 16-byte vectors.
     """
-    windows = [tensor.window(coord, shape, peer) for peer in range(tensor.world_size)]
-    total = sum(read(w).astype(np.float32) for w in windows)
-    for w in windows:
-        write(w, total)
-
-
-def _unpack(dtype):
-    """PTX that adds the two halves of register v to the float32 registers a and b (named by position)."""
-    if dtype == "bfloat16":
-        return "shl.b32 h, {v}, 16; mov.b32 x, h; add.f32 {a}, {a}, x; and.b32 h, {v}, -65536; mov.b32 x, h; add.f32 {b}, {b}, x;"
-    return ("{{ .reg .b16 u, w; mov.b32 {{u, w}}, {v}; cvt.f32.f16 x, u; add.f32 {a}, {a}, x; cvt.f32.f16 x, w; add.f32 {b}, {b}, x; }}")
-
-
-class _Windows:
-    """The part of a window that one lane of a warp reduces: ``count`` vectors of 8 elements, at most 8 at once."""
-
-    def __init__(self, tensor, shape):
-        self.rows, self.cols = shape
-        self.per_row = self.cols // VECTOR
-        self.total = self.rows * self.per_row
-        self.unroll = min(8, -(-self.total // 32))
-        self.kind = {"bfloat16": "bf16", "float16": "f16"}[tensor.dtype]
-        self.dtype = tensor.dtype
-
-    def places(self, p, tensor_at, coord, step):
-        """For each vector of this lane: its byte offset in a rank's tensor, whether it is whole, and its elements inside."""
-        b, c = p.b, p.const
-        pitch, height, width = (p.parameter(t, tensor_at, at) for t, at in ((p.i64, 16), (p.i32, 24), (p.i32, 28)))
-        first = b.add(p.lane(), p.scale(step, 32 * self.unroll))
-        for i in range(self.unroll):
-            vector = b.add(first, c(32 * i))
-            row, chunk = b.udiv(vector, c(self.per_row)), b.urem(vector, c(self.per_row))
-            row = b.add(p.scale(coord[0], self.rows), row)
-            col = b.add(p.scale(coord[1], self.cols), p.scale(chunk, VECTOR))
-            inside = b.and_(b.icmp_signed("<", row, height), b.icmp_unsigned("<", vector, c(self.total)))
-            left = b.select(inside, b.sub(width, col), c(0))
-            offset = b.add(b.mul(p.wide(row), pitch), p.wide(b.shl(col, c(1))))
-            yield offset, b.icmp_signed(">=", left, c(VECTOR)), left
-
-    def gather(self, p, acc, base, places):
-        """acc += the whole vectors of one rank; all loads are issued before the first is used."""
-        n, k = 8 * self.unroll, self.unroll
-        lines = [f"{{ .reg .b32 v<{4 * k}>; .reg .b32 h; .reg .f32 x; .reg .u64 q; .reg .pred p<{k}>;"]
-        for i in range(k):
-            at, ok = f"${2 * n + 1 + 2 * i}", f"${2 * n + 2 + 2 * i}"
-            regs = ", ".join(f"v{4 * i + j}" for j in range(4))
-            lines.append(f"setp.ne.u32 p{i}, {ok}, 0; add.u64 q, ${2 * n}, {at}; " + " ".join(f"mov.b32 v{4 * i + j}, 0;" for j in range(4)) +
-                         f" @p{i} ld.relaxed.sys.global.v4.b32 {{{regs}}}, [q];")
-        for i in range(4 * k):
-            lines.append(_unpack(self.dtype).format(v=f"v{i}", a=f"${2 * i}", b=f"${2 * i + 1}"))
-        flat = [x for offset, whole, _ in places for x in (offset, p.b.zext(whole, p.i32))]
-        return p.update(acc, "\n".join(lines) + "}", base, *flat)
-
-    def scatter(self, p, acc, base, places):
-        """Store the whole vectors to one rank."""
-        text = ("{ .reg .b32 t<4>; .reg .pred p; setp.ne.u32 p, $9, 0; " +
-                " ".join(f"cvt.rn.{self.kind}x2.f32 t{i}, ${2 * i + 2}, ${2 * i + 1};" for i in range(4)) +
-                " @p st.relaxed.sys.global.v4.b32 [$0], {t0, t1, t2, t3}; }")
-        for i, (offset, whole, _) in enumerate(places):
-            p(text, p.b.add(base, offset), *[p.b.extract_value(acc, 8 * i + j) for j in range(8)], p.b.zext(whole, p.i32))
-
-    def edge(self, p, tensor_at, world, places):
-        """The elements of vectors that the array's edge cuts, one by one."""
-        b, c = p.b, p.const
-        load = {"bf16": "{ .reg .b16 h; .reg .b32 w; ld.relaxed.sys.global.b16 h, [$1]; mov.b32 w, {0, h}; mov.b32 $0, w; }",
-                "f16": "{ .reg .b16 h; ld.relaxed.sys.global.b16 h, [$1]; cvt.f32.f16 $0, h; }"}[self.kind]
-        load = load.replace("mov.b32 w, {0, h};", ".reg .b16 z; mov.b16 z, 0; mov.b32 w, {z, h};")
-        keep = f"{{ .reg .b16 h; cvt.rn.{self.kind}.f32 h, $1; st.relaxed.sys.global.b16 [$0], h; }}"
-        for offset, whole, left in places:
-            cut = b.and_(b.icmp_signed(">", left, c(0)), b.not_(whole))
-            with p.when(cut, likely=False):
-                for e in p.loop(left):
-                    at = b.add(offset, p.wide(b.shl(e, c(1))))
-                    total = p.variable(p.f32, 0.0)
-                    b.store(p.const(0.0, p.f32), total)
-                    for r in p.loop(world):
-                        b.store(b.fadd(b.load(total), p(load, b.add(_base(p, tensor_at, r), at), out=[p.f32])), total)
-                    for r in p.loop(world):
-                        p(keep, b.add(_base(p, tensor_at, r), at), b.load(total))
-
-
-def _base(p, tensor_at, peer):
-    """Address of a rank's tensor."""
-    table = p.parameter(p.i64, tensor_at, 8)
-    return p.field(p.i64, p.b.add(table, p.wide(p.b.shl(peer, p.const(3)))), 0)
+    _check("all_reduce", tensor, op, multicast)
+    total = _total(op, tensor, coord, shape)
+    for peer in range(tensor.world_size):
+        write(tensor.window(coord, shape, peer), total)
 
 
 @all_reduce.lowering
-def _(tensor, coord, shape):
-    extent = tuple(n.literal_value for n in shape)
-    need(extent[1] % VECTOR == 0 and tensor.dtype in ("bfloat16", "float16"), f"{tensor.role.name}: all_reduce of {tensor.dtype} windows {extent}. "
-         "It takes bfloat16 or float16 and a multiple of 8 columns.")
-    part = _Windows(tensor, extent)
+def _(tensor, coord, shape, op, multicast):
+    run = _window("all_reduce", tensor, shape, _Gather(op, multicast), _Spread(multicast))
+    return lambda p, tensor_at, coord, *_: run(p, tensor_at, coord)
 
-    def emit(p, tensor_at, coord, _):
-        b = p.b
-        world, rank = p.parameter(p.i32, tensor_at, 32), p.parameter(p.i32, tensor_at, 36)
-        acc = p.variable(p.pack([p.const(0.0, p.f32)] * (8 * part.unroll)).type, [0.0] * (8 * part.unroll))
-        for step in p.loop(p.const(-(-part.total // (32 * part.unroll)))):
-            places = list(part.places(p, tensor_at, coord, step))
-            b.store(p.const([0.0] * (8 * part.unroll), acc.type.pointee), acc)
-            for r in p.loop(world):
-                b.store(part.gather(p, b.load(acc), _base(p, tensor_at, r), places), acc)
-            total = b.load(acc)
-            for r in p.loop(world):                            # every rank starts with itself: the links share the load
-                part.scatter(p, total, _base(p, tensor_at, b.urem(b.add(r, rank), world)), places)
-            part.edge(p, tensor_at, world, places)
+
+@primitive(scope="warp")
+def reduce(tensor, coord, shape, out=None, out_coord=None, op="sum", multicast=False):
+    """A window of this rank's ``out`` becomes the combination of that window of every rank's ``tensor``, rounded once.
+
+    Args:
+        tensor, coord, shape, op, multicast: as in ``all_reduce``.
+        out: tensor of this rank with the same dtype; None: ``tensor`` itself.
+        out_coord: its (row, column) in windows; None: ``coord``. The edges of both arrays must cut the windows alike.
+
+    Raises ContractError for another op, dtype or shape; ProtocolError (interpreter) for windows cut differently.
+
+    PTX: ld.relaxed.sys.global.v4.b32 from every rank or multimem.ld_reduce.relaxed.sys.global; st.relaxed.sys.global.v4.b32.
+    """
+    _check("reduce", tensor, op, multicast)
+    source = tensor.window(coord, shape)
+    target = (tensor if out is None else out).window(coord if out_coord is None else out_coord, shape)
+    if target.inside != source.inside:
+        raise ProtocolError(f"reduce: {source.name} has {source.inside} elements inside its array, {target.name} {target.inside}. The "
+                            "edges must cut both windows alike.")
+    write(target, _total(op, tensor, coord, shape))
+
+
+@reduce.lowering
+def _(tensor, coord, shape, out, out_coord, op, multicast):
+    given = hasattr(out, "ident")
+    need(not given or out.dtype == tensor.dtype, f"{tensor.role.name}: reduce of {tensor.dtype} {tensor.ident} into {out}. Both have one "
+         "dtype.")
+    run = _window("reduce", tensor, shape, _Gather(op, multicast), _Own())
+
+    def emit(p, tensor_at, coord, _, out_at, out_coord, *__):
+        return run(p, tensor_at, coord, out_at if given else tensor_at, out_coord or coord)
     return emit
+
+
+@primitive(scope="warp")
+def broadcast(tensor, coord, shape, multicast=False):
+    """That window of every rank's tensor becomes this rank's.
+
+    Args:
+        tensor, coord, shape, multicast: as in ``all_reduce``.
+
+    Raises ContractError for another dtype or shape.
+
+    PTX: ld.relaxed.sys.global.v4.b32, then st.relaxed.sys.global.v4.b32 to every other rank or multimem.st.relaxed.sys.global.
+    """
+    values = read(tensor.window(coord, shape))
+    for step in range(1, tensor.world_size):
+        write(tensor.window(coord, shape, (tensor.rank + step) % tensor.world_size), values)
+
+
+@broadcast.lowering
+def _(tensor, coord, shape, multicast):
+    run = _window("broadcast", tensor, shape, _Read(), _Spread(multicast, others=True))
+    return lambda p, tensor_at, coord, *_: run(p, tensor_at, coord)
+
+
+_LOAD, _STORE = "ld.relaxed.sys.global.v4.b32", "st.relaxed.sys.global.v4.b32"
+
+
+class _Read:
+    """Where the values come from: this rank's own window."""
+
+    def check(self, name, tensor):
+        """Nothing can be wrong."""
+
+    def vectors(self, p, part, tensor_at, places):
+        return part.load(p, _LOAD, *p.tensor(tensor_at, "pointer"), places)
+
+    def one(self, p, part, tensor_at, offset):
+        return part.load_one(p, p.b.add(*p.tensor(tensor_at, "pointer"), offset))
+
+
+class _Gather:
+    """Where the values come from: every rank's window, combined."""
+
+    def __init__(self, op, multicast):
+        self.op, self.multicast = op, multicast
+
+    def check(self, name, tensor):
+        self.op, self.multicast = constant(self.op, f"{name}: op"), constant(self.multicast, f"{name}: multicast")
+        _check(name, tensor, self.op, self.multicast)
+
+    def vectors(self, p, part, tensor_at, places):
+        _, combine, neutral, verb = OPS[self.op]
+        if self.multicast:
+            precise = ".acc::f32" if verb == "add" and part.itemsize == 2 else ""
+            text = f"multimem.ld_reduce.relaxed.sys.global.{verb}{precise}.v4.{_multimem_type(part)}"
+            return part.load(p, text, *p.tensor(tensor_at, "multicast"), places)
+        n = part.width * part.unroll
+        total = p.variable(p.array(p.f32, n), [neutral] * n)
+        for r in p.loop(*p.tensor(tensor_at, "world")):
+            floats = part.floats(p, part.load(p, _LOAD, base_of(p, tensor_at, r), places))
+            p.b.store(p.pack([combine(p, a, x) for a, x in zip(p.elements(p.b.load(total)), floats)]), total)
+        return part.words(p, p.elements(p.b.load(total)))
+
+    def one(self, p, part, tensor_at, offset):
+        _, combine, neutral, _ = OPS[self.op]
+        total = p.variable(p.f32, neutral)
+        for r in p.loop(*p.tensor(tensor_at, "world")):
+            p.b.store(combine(p, p.b.load(total), part.load_one(p, p.b.add(base_of(p, tensor_at, r), offset))), total)
+        return p.b.load(total)
+
+
+class _Own:
+    """Where the values go: this rank's window."""
+
+    def check(self, name, tensor):
+        """Nothing can be wrong."""
+
+    def vectors(self, p, part, tensor_at, places, words):
+        part.store(p, _STORE, *p.tensor(tensor_at, "pointer"), places, words)
+
+    def one(self, p, part, tensor_at, offset, value):
+        part.store_one(p, p.b.add(*p.tensor(tensor_at, "pointer"), offset), value)
+
+
+class _Spread:
+    """Where the values go: every rank's window, or that of all others."""
+
+    def __init__(self, multicast, others=False):
+        self.multicast, self.first = multicast, int(others)
+
+    def check(self, name, tensor):
+        self.multicast = constant(self.multicast, f"{name}: multicast")
+
+    def _bases(self, p, tensor_at):
+        world, rank = p.tensor(tensor_at, "world", "rank")
+        for r in p.loop(p.b.sub(world, p.const(self.first))):       # every rank starts at another: the links share the load
+            yield base_of(p, tensor_at, p.b.urem(p.b.add(p.b.add(r, rank), p.const(self.first)), world))
+
+    def vectors(self, p, part, tensor_at, places, words):
+        if self.multicast:
+            text = f"multimem.st.relaxed.sys.global.v4.{_multimem_type(part)}"
+            return part.store(p, text, *p.tensor(tensor_at, "multicast"), places, words)
+        for base in self._bases(p, tensor_at):
+            part.store(p, _STORE, base, places, words)
+
+    def one(self, p, part, tensor_at, offset, value):
+        for base in self._bases(p, tensor_at):
+            part.store_one(p, p.b.add(base, offset), value)
+
+
+def _multimem_type(part):
+    return KIND[part.dtype] + "x2" if part.itemsize == 2 else "f32"
+
+
+def _window(name, tensor, shape, source, target):
+    """The lowering: values from ``source`` to ``target``, vector by vector.
+
+    Returns: run(p, tensor, its coord, tensor of the target, its coord).
+    """
+    part = Vectors(name, tensor, shape)
+    source.check(name, tensor)
+    target.check(name, tensor)
+
+    def run(p, tensor_at, coord, out_at=None, out_coord=None):
+        to = tensor_at if out_at is None else out_at
+
+        def move(here, there):
+            target.one(p, part, to, there, source.one(p, part, tensor_at, here))
+
+        for step in p.loop(p.const(part.steps)):
+            places = targets = part.places(p, tensor_at, coord, step)
+            if out_at is not None:
+                places, targets = part.common(p, places, part.places(p, out_at, out_coord, step))
+            target.vectors(p, part, to, targets, source.vectors(p, part, tensor_at, places))
+            part.edge(p, places, targets, move)
+    return run

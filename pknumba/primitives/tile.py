@@ -122,8 +122,7 @@ def _(tile, acc, panel):
 def _row_places(p, tensor_at, coord, rows):
     """For each slot of a row vector: (address in the tensor of this thread's row, whether it lies inside)."""
     b, c, thread = p.b, p.const, p.thread()
-    base, pitch = p.parameter(p.i64, tensor_at, 0), p.parameter(p.i64, tensor_at, 16)
-    height, width = p.parameter(p.i32, tensor_at, 24), p.parameter(p.i32, tensor_at, 28)
+    base, pitch, height, width = p.tensor(tensor_at, "pointer", "pitch", "rows", "cols")
     line = b.add(base, b.mul(p.wide(coord[0]), pitch))
     first = b.add(p.scale(coord[1], rows), b.add(b.and_(b.lshr(thread, c(1)), c(48)), b.and_(b.lshr(thread, c(2)), c(7))))
     for slot in range(rows // 32):
