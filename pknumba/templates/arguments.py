@@ -14,7 +14,8 @@ Operands = namedtuple("Operands", "a b c transposed symmetric")
 def check_world(name, world):
     """Raise ContractError for what is no World, WorldError or HangError for one that cannot be used."""
     if not hasattr(world, "executor"):
-        raise ContractError(f"{name}: {type(world).__name__} is no World. Operators run on a world. Pass World.local() or World.mpi() first.")
+        raise ContractError(f"{name}: {type(world).__name__} is no World. Operators run on a world. Pass World.local() or "
+                            "World.mpi() first.")
     world.check()
 
 
@@ -26,15 +27,18 @@ def check(name, kernel, world, A, B, out, config, stream):
     """
     from ..runtime import arrays
     if config is not None and not isinstance(config, kernel.config):
-        raise ContractError(f"{name}: config is a {type(config).__name__}. It must fit the kernel. Pass a {kernel.config.__name__} or None.")
+        raise ContractError(f"{name}: config is a {type(config).__name__}. It must be the kernel's. Pass a {kernel.config.__name__} "
+                            "or None.")
     a, b = (_home(name, world, label, arrays.describe(_local(x), label)) for label, x in (("A", A), ("B", B)))
     for label, x in (("A", a), ("B", b)):
         if len(x.shape) != 2:
-            raise ShapeError(f"{name}: {label} has shape {_text(x.shape)}. It must be a matrix. Reshape it to two dimensions.", shape=_text(x.shape))
+            raise ShapeError(f"{name}: {label} has shape {_text(x.shape)}. It must be a matrix. Reshape it to two dimensions.",
+                             shape=_text(x.shape))
         if x.dtype not in DTYPES:
             raise DTypeError(f"{name}: {label} is {x.dtype}. It must be {' or '.join(DTYPES)}. Convert it first.", dtype=x.dtype)
     if a.shape[1] != b.shape[0]:
-        raise ShapeError(f"{name}: A {_text(a.shape)} and B {_text(b.shape)} do not multiply. A's columns must equal B's rows. Transpose one of them.")
+        raise ShapeError(f"{name}: A {_text(a.shape)} and B {_text(b.shape)} do not multiply. A's columns must equal B's rows. "
+                         "Transpose one of them.")
     if a.dtype != b.dtype:
         raise DTypeError(f"{name}: A is {a.dtype} and B is {b.dtype}. Both must have one dtype. Convert one.")
     _rows(name, "A", a.shape, a.strides, a.dtype)
@@ -50,13 +54,16 @@ def check(name, kernel, world, A, B, out, config, stream):
 def _check_out(name, world, out, a, b):
     from ..runtime import arrays
     if is_symmetric(out) and out.world is not world:
-        raise WorldError(f"{name}: out belongs to another world. It must be memory of the world that is passed. Make it by world.symmetric.")
+        raise WorldError(f"{name}: out belongs to another world. It must be memory of the world that is passed. Make it by "
+                         "world.symmetric.")
     c = _home(name, world, "out", arrays.describe(_local(out), "out"))
     product = a.shape[0], b.shape[1]
     if tuple(c.shape) != product:
-        raise ShapeError(f"{name}: out has shape {_text(c.shape)}. The product has {_text(product)}. Pass an array of that shape, or None.", shape=_text(c.shape))
+        raise ShapeError(f"{name}: out has shape {_text(c.shape)}. The product has {_text(product)}. Pass an array of that shape, "
+                         "or None.", shape=_text(c.shape))
     if c.dtype != a.dtype:
-        raise DTypeError(f"{name}: out is {c.dtype} and A is {a.dtype}. The result has A's dtype. Pass an array of that dtype, or None.", dtype=c.dtype)
+        raise DTypeError(f"{name}: out is {c.dtype} and A is {a.dtype}. The result has A's dtype. Pass an array of that dtype, or "
+                         "None.", dtype=c.dtype)
     _rows(name, "out", c.shape, c.strides, c.dtype)
     if c.device == "cpu" and not c.owner.flags.writeable:
         raise LayoutError(f"{name}: out is read-only. The product is written to it. Pass an array that can be written, or None.")
@@ -71,8 +78,8 @@ def _home(name, world, label, x):
         raise WorldError(f"{name}: {label} lies on {_place(x.device)}, the world works on {_place(wanted)}. "
                          "Arrays must lie where the kernel runs. Use world.asarray(x) or another executor.")
     if wanted == "cpu" and arrays.library_of(x.owner) != "numpy":
-        raise WorldError(f"{name}: {label} is a {type(x.owner).__module__}.{type(x.owner).__name__}. The interpreter works on NumPy arrays. "
-                         "Use world.asarray(x).")
+        raise WorldError(f"{name}: {label} is a {type(x.owner).__module__}.{type(x.owner).__name__}. The interpreter works on "
+                         "NumPy arrays. Use world.asarray(x).")
     return x
 
 
@@ -89,10 +96,11 @@ def _rows(name, label, shape, strides, dtype):
         return
     if cols > 1 and strides[1] != size:
         whose = "Its rows or its columns" if label == "B" else "Its rows"
-        raise LayoutError(f"{name}: {label} has strides {_text(strides)}. {whose} must be contiguous. Pass a row-major copy.", strides=_text(strides))
+        raise LayoutError(f"{name}: {label} has strides {_text(strides)}. {whose} must be contiguous. Pass a row-major copy.",
+                          strides=_text(strides))
     if rows > 1 and strides[0] < cols * size:
-        raise LayoutError(f"{name}: {label} has rows of {cols * size} bytes that are {strides[0]} bytes apart. Rows must follow each other and "
-                          "not overlap. Pass a row-major copy.", strides=_text(strides))
+        raise LayoutError(f"{name}: {label} has rows of {cols * size} bytes that are {strides[0]} bytes apart. Rows must follow each "
+                          "other and not overlap. Pass a row-major copy.", strides=_text(strides))
 
 
 def _local(x):

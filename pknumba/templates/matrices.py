@@ -88,8 +88,8 @@ class MultiplyCall:
         found = problem = None
         try:
             found = check()
-            terms = {"A.shape": list(found.a.shape), "B.shape": list(found.b.shape), "dtype": found.a.dtype, "config": repr(config),
-                     "layout of B": "columns" if found.transposed else "rows",
+            terms = {"A.shape": list(found.a.shape), "B.shape": list(found.b.shape), "dtype": found.a.dtype,
+                     "config": repr(config), "layout of B": "columns" if found.transposed else "rows",
                      "out": f"symmetric array {found.symmetric}" if found.symmetric else "no symmetric array"}
             mark = "agreed", kernel, repr(terms)
             if mark in world.cache:
@@ -99,7 +99,8 @@ class MultiplyCall:
         for rank, said in enumerate(world.allgather(problem and (type(problem), str(problem)))):
             if said and not problem:
                 kind = said[0] if issubclass(said[0], PknumbaError) else ContractError
-                raise kind(f"{self.name}: rank {rank} cannot make this call. All ranks call with arguments that fit. It says: {said[1]}", rank=rank)
+                raise kind(f"{self.name}: rank {rank} cannot make this call. All ranks call with arguments that fit. It says: "
+                           f"{said[1]}", rank=rank)
         if problem:
             raise problem
         world.agree(self.name, terms)

@@ -37,7 +37,7 @@ def toy(kernel, **changes):
 
 
 def variants(kernel):
-    """Configurations that differ in everything a role can see: 1 to 3 consumers together or two in turns, both layouts of B, rings."""
+    """Configurations that differ in all that a role can see: 1 to 3 consumers together or two in turns, both layouts of B, rings."""
     found = []
     for i, (consumers, ping_pong) in enumerate(((2, False), (2, True), (1, False), (3, False))):
         for b_transposed in (True, False):
@@ -84,7 +84,7 @@ def run(kernel, cfg, world=1, m=40, n=72, k=50, calls=2, sms=4, warps=3, seed=0,
     """
     session = cpu.Session(seed=seed, **options)
     rng = np.random.default_rng(seed)
-    data = [[(rng.integers(-3, 4, (m, k)).astype(np.float32), rng.integers(-3, 4, (k, n)).astype(np.float32)) for _ in range(world)]
+    data = [[tuple(rng.integers(-3, 4, shape).astype(np.float32) for shape in ((m, k), (k, n))) for _ in range(world)]
             for _ in range(calls)]
     ranks = [Rank(m, n, k, cfg.b_transposed) for _ in range(world)]
     grid = -(-m // cfg.tile_m), -(-n // cfg.tile_n)

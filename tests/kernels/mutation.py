@@ -22,29 +22,33 @@ def _name(node):
 
 def _bend(node):
     """Wrong versions of one expression: (label, replacement)."""
+    name = _name(node)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor) and isinstance(node.left, ast.Name) and node.left.id == "phase":
         yield "phase ^ 1 -> phase", node.left
-    if _name(node) == "wait" and isinstance(node.args[1], ast.Name):
-        flipped = ast.BinOp(node.args[1], ast.BitXor(), ast.Constant(1))
-        yield "phase -> phase ^ 1", ast.Call(node.func, [node.args[0], flipped], [])
-    if _name(node) == "store_async_read_wait":
-        yield "one more store may be reading", ast.Call(node.func, [ast.BinOp(node.args[0], ast.Add(), ast.Constant(1))], [])
-    if _name(node) == "ring" and isinstance(node.args[0], ast.BinOp) and isinstance(node.args[0].op, ast.Sub):
-        yield f"{ast.unparse(node.args[0])} -> {ast.unparse(node.args[0].left)}", ast.Call(node.func, [node.args[0].left, node.args[1]], [])
-    if _name(node) == "mma_wait" and isinstance(node.args[1], ast.Constant):
-        yield f"mma_wait {node.args[1].value} -> {node.args[1].value + 1}", ast.Call(node.func, [node.args[0], ast.Constant(node.args[1].value + 1)], [])
-    if _name(node) == "mma" and isinstance(node.args[3], ast.Compare):
-        yield "k > 0 -> k > 1", ast.Call(node.func, [*node.args[:3], ast.Compare(node.args[3].left, node.args[3].ops, [ast.Constant(1)]), *node.args[4:]], [])
-    if _name(node) == "wait_until":
-        less = ast.BinOp(node.args[2], ast.Sub(), ast.Constant(1))
-        yield "waits for one signal less", ast.Call(node.func, [*node.args[:2], less], [])
-    if _name(node) == "signal_all":
-        yield "all ranks on one counter", ast.Call(node.func, [node.args[0], ast.Constant(0)], [])
-    if _name(node) == "signal":
-        wrong = ast.BinOp(ast.BinOp(node.args[2], ast.Add(), ast.Constant(1)), ast.Mod(), ast.parse("g.world_size", mode="eval").body)
-        yield "signals the next rank", ast.Call(node.func, [*node.args[:2], wrong], [])
-    if _name(node) == "store_async_wait":
+    if name == "ring" and isinstance(node.args[0], ast.BinOp) and isinstance(node.args[0].op, ast.Sub):
+        yield f"{ast.unparse(node.args[0])} -> {ast.unparse(node.args[0].left)}", _with(node, 0, node.args[0].left)
+    if name == "wait" and isinstance(node.args[1], ast.Name):
+        yield "phase -> phase ^ 1", _with(node, 1, ast.BinOp(node.args[1], ast.BitXor(), ast.Constant(1)))
+    if name == "store_async_read_wait":
+        yield "one more store may be reading", _with(node, 0, ast.BinOp(node.args[0], ast.Add(), ast.Constant(1)))
+    if name == "store_async_wait":
         yield "waits for the read only", ast.Call(ast.Name("store_async_read_wait", ast.Load()), node.args, [])
+    if name == "mma_wait" and isinstance(node.args[1], ast.Constant):
+        yield f"mma_wait {node.args[1].value} -> {node.args[1].value + 1}", _with(node, 1, ast.Constant(node.args[1].value + 1))
+    if name == "mma" and isinstance(node.args[3], ast.Compare):
+        yield "k > 0 -> k > 1", _with(node, 3, ast.Compare(node.args[3].left, node.args[3].ops, [ast.Constant(1)]))
+    if name == "wait_until":
+        yield "waits for one signal less", _with(node, 2, ast.BinOp(node.args[2], ast.Sub(), ast.Constant(1)))
+    if name == "signal_all":
+        yield "all ranks on one counter", _with(node, 1, ast.Constant(0))
+    if name == "signal":
+        next_rank = ast.BinOp(ast.BinOp(node.args[2], ast.Add(), ast.Constant(1)), ast.Mod(), ast.parse("g.world_size", mode="eval").body)
+        yield "signals the next rank", _with(node, 2, next_rank)
+
+
+def _with(call, i, argument):
+    """The call with another i-th argument."""
+    return ast.Call(call.func, [*call.args[:i], argument, *call.args[i + 1:]], call.keywords)
 
 
 class _Swap(ast.NodeTransformer):

@@ -1,4 +1,4 @@
-"""Gemm on the interpreter: exact results over configurations, shapes with tails at every edge, seeds, policies and completions."""
+"""Gemm on the interpreter: exact results over configurations, shapes with tails at every edge, seeds, policies, completions."""
 
 import pytest
 

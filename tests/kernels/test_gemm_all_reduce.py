@@ -16,7 +16,8 @@ def test_seeds(world, seed):
     """A configuration, a shape, a policy and a way of completing for each seed; another rank is late each time."""
     shape = harness.SHAPES[(5 * seed + world) % len(harness.SHAPES)]
     cfg = VARIANTS[(seed * 7 + world) % len(VARIANTS)].replace(comm_sms=1 + seed % 2, piece_m=(1, 2, 4, 8)[seed % 4])
-    harness.run(GemmAllReduce, cfg, world, *shape, sms=3 + seed % 3, warps=1 + seed % 4, skew=40 * (seed % 2), **harness.schedule(seed))
+    skew = 40 * (seed % 2)
+    harness.run(GemmAllReduce, cfg, world, *shape, sms=3 + seed % 3, warps=1 + seed % 4, skew=skew, **harness.schedule(seed))
 
 
 @pytest.mark.parametrize("number", range(len(VARIANTS)))
@@ -34,7 +35,8 @@ def test_short_loops_in_turns(world):
 @pytest.mark.parametrize("world, policy, completion", [(3, "starve", "late"), (2, "pct", "random")])
 def test_fifty_calls(world, policy, completion):
     """New values in the same arrays, ranks late in turn, no barrier: a missing hand-over spoils some call."""
-    harness.run(GemmAllReduce, harness.toy(GemmAllReduce), world, 20, 40, 20, calls=50, skew=60, policy=policy, completion=completion)
+    cfg = harness.toy(GemmAllReduce)
+    harness.run(GemmAllReduce, cfg, world, 20, 40, 20, calls=50, skew=60, policy=policy, completion=completion)
 
 
 def test_fewer_tasks_than_ranks():
