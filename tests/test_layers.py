@@ -191,6 +191,14 @@ def test_docstrings(path):
     report(breaches)
 
 
+def test_primitives_name_their_ptx():
+    """Whoever reads a primitive learns which instruction it is; index arithmetic (index.py) has none of its own."""
+    primitives = importlib.import_module("pknumba.primitives")
+    named = {name: getattr(primitives, name) for name in primitives.__all__}
+    report([f"{name}: its docstring names no PTX" for name, f in named.items()
+            if not f.__module__.endswith(".index") and "PTX" not in (f.__doc__ or "")])
+
+
 def test_errors_state_a_rule_and_a_remedy():
     """Messages read *subject: fact. Rule. Remedy.*: a colon, and at least one full stop."""
     from pknumba import errors
