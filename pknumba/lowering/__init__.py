@@ -47,14 +47,14 @@ def is_operand(argtype):
 
 
 def result_of(name, *operands):
-    """See ``elementwise.result_of``."""
-    from .elementwise import result_of
+    """See ``arithmetic.result_of``."""
+    from .arithmetic import result_of
     return result_of(name, *operands)
 
 
 def elementwise(p, target, function, *operands):
-    """See ``elementwise.elementwise``."""
-    from .elementwise import elementwise
+    """See ``arithmetic.elementwise``."""
+    from .arithmetic import elementwise
     return elementwise(p, target, function, *operands)
 
 

@@ -11,7 +11,8 @@ import numba.cuda.dispatcher
 from llvmlite import ir
 from numba import cuda
 from numba.cuda import cgutils, types
-from numba.cuda.core.errors import NumbaError
+from numba.core.errors import NumbaError
+from numba.cuda.core.errors import NumbaError as NumbaCudaError
 
 from ..errors import CompileError
 from .ptx import BOXES
@@ -93,7 +94,7 @@ def _frontend(entry, parameters, threads, name, output):
     with _compiling():
         try:
             return cuda.compile(entry, types.void(parameters), device=False, abi="numba", cc=ARCH, launch_bounds=(threads, 1), output=output)[0]
-        except NumbaError as error:
+        except (NumbaError, NumbaCudaError) as error:      # two trees: call types are resolved in numba's own
             text = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise CompileError(f"{name}: numba cannot compile it. {' | '.join(text[:12])}", report=str(error)) from error
 

@@ -11,7 +11,7 @@ from numba.cuda.typing.templates import AbstractTemplate, AttributeTemplate, inf
 
 from ..errors import ContractError
 from ..tiles import Config, Tile
-from . import elementwise  # noqa: F401 - the operators of register tiles
+from . import arithmetic  # noqa: F401 - the operators of register tiles
 from .declare import PRIMITIVES, Int, KernelMeta, Pair, need
 from .ptx import Ptx
 from .types import I32, ConfigType, KernelType, Scoped, SemaphoreType, SharedType, TileType

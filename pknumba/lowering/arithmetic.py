@@ -92,7 +92,7 @@ def _register(name, keys, emit):
     number = 1 if name == "negation" else 2
     kinds = (*TILES, types.Integer, types.Float, types.Boolean)
     for key in keys:
-        typing_registry.register_global(key)(type(f"{key.__name__}_registers", (Template,), {"key": key}))
+        typing_registry.register_global(key)(type(f"{key.__name__}_registers", (Template,), {}))
         for first in kinds:
             if number == 1 and first in TILES:
                 lower_registry.lower(key, first)(lower)

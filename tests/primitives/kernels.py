@@ -1,0 +1,291 @@
+"""Tiny kernels that use every primitive; each block plays one task, so semaphores have one phase."""
+
+from pknumba.primitives import (accumulator, all_reduce, arrive, as_operand, barrier, broadcast, cast, exp2, expect, fence_async, fill,
+                                fill_rows, load, load_async, load_rows, log2, mask, maximum, minimum, mma, mma_wait, reduce, row_max,
+                                row_sum, signal, store, store_add_async, store_async, store_async_read_wait, store_async_wait,
+                                store_max_async, store_min_async, store_rows, sync, turn_pass, turn_wait, wait, wait_until)
+from pknumba.tiles import Semaphore, Tile, shared
+
+from .tiny import Tiny, TinyComm
+
+__all__ = ["Through", "Arithmetic", "Extremes", "Softmax", "Constants", "FromRegisters", "FromShared", "StoreAdd", "StoreMin",
+           "StoreMax", "Swap", "Turns", "AllReduce", "Reduce", "ReduceElsewhere", "Broadcast", "Meet", "Relay"]
+
+
+class Through(Tiny):
+    """Y = X by tiles, through registers."""
+
+    @staticmethod
+    def shared(cfg):
+        tile = Tile((cfg.rows, cfg.cols), cfg.dtype, cfg.swizzle)
+        return shared(x=tile, y=tile, x_full=Semaphore(1, by="loader"), y_full=Semaphore(1, by="consumer"))
+
+    @staticmethod
+    def loader(cfg, g, s, task):
+        expect(s.x_full[0], s.x)
+        load_async(s.x, g.X, (task.id, 0), s.x_full[0])
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        wait(s.x_full[0], 0)
+        store(s.y, load(s.x))
+        fence_async(s.y)
+        arrive(s.y_full[0])
+
+    @staticmethod
+    def storer(cfg, g, s, task):
+        wait(s.y_full[0], 0)
+        store_async(g.Y, (task.id, 0), s.y)
+        store_async_read_wait(0)
+
+
+class Arithmetic(Through):
+    """Y = a formula of X, a row vector of it, and numbers: every operator with every kind of operand."""
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        wait(s.x_full[0], 0)
+        x = load(s.x)
+        r = row_sum(x)
+        y = (x + x) * 0.5 - r + r * x
+        y += 2
+        y = (1.0 - y) + (r + 1) * -(r - x) - (2 * r)
+        store(s.y, y / 4 + (x / (r * r + 1.0)) * 0.0)
+        fence_async(s.y)
+        arrive(s.y_full[0])
+
+
+class Extremes(Through):
+    """Y = min(max(X, 0), |row's largest|) rounded to bfloat16, above a causal mask; the rest is -1."""
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        wait(s.x_full[0], 0)
+        x = load(s.x)
+        top = row_max(x)
+        y = minimum(maximum(x, 0.0), maximum(top, -top))
+        y = mask(cast(y * 1.001, "bfloat16"), 3, 1)
+        store(s.y, maximum(y, fill(cfg.rows, cfg.cols, -1.0)))
+        fence_async(s.y)
+        arrive(s.y_full[0])
+
+
+class Softmax(Through):
+    """Y = softmax over columns 0 .. R[1, 0] of X, R[0] = log2 of its denominators, as attention needs it."""
+
+    tensors, kinds, symmetric = ("X", "Y", "R"), {"R": "float32"}, ("X", "Y", "R")
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        wait(s.x_full[0], 0)
+        x = mask(load(s.x), cfg.cols - 5)
+        m = maximum(row_max(x), fill_rows(cfg.rows, -1e30))
+        e = exp2((x - m) * cfg.scale)
+        total = row_sum(e)
+        store(s.y, e / total)
+        fence_async(s.y)
+        arrive(s.y_full[0])
+        before = load_rows(g.R, (1, task.id), cfg.rows)
+        store_rows(g.R, (0, task.id), m * cfg.scale + log2(total) + before)
+
+
+class Constants(Through):
+    """Y = 1.5 everywhere, plus the row vector 2."""
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        wait(s.x_full[0], 0)
+        store(s.y, fill(cfg.rows, cfg.cols, 1.5) + fill_rows(cfg.rows, 2))
+        fence_async(s.y)
+        arrive(s.y_full[0])
+
+
+class FromRegisters(Through):
+    """Y = X @ B + X @ B, A in registers: X (rows, rows), B (rows, cols) or, switched, (cols, rows)."""
+
+    tensors, symmetric = ("X", "B", "Y"), ("X", "B", "Y")
+
+    @staticmethod
+    def shared(cfg):
+        b = (cfg.cols, cfg.rows) if cfg.switch else (cfg.rows, cfg.cols)
+        span = min(128, 2 * b[1])
+        return shared(x=Tile((cfg.rows, cfg.rows), cfg.dtype, cfg.swizzle), b=Tile(b, cfg.dtype, span),
+                      y=Tile((cfg.rows, cfg.cols), cfg.dtype, min(128, 2 * cfg.cols)), x_full=Semaphore(1, by="loader"),
+                      y_full=Semaphore(1, by="consumer"))
+
+    @staticmethod
+    def loader(cfg, g, s, task):
+        expect(s.x_full[0], s.x, s.b)
+        load_async(s.x, g.X, (task.id, 0), s.x_full[0])
+        load_async(s.b, g.B, (0, 0), s.x_full[0])
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        wait(s.x_full[0], 0)
+        a = as_operand(load(s.x), cfg.dtype)
+        acc = mma(accumulator(cfg.rows, cfg.cols), a, s.b, False, b_transposed=cfg.switch)
+        acc = mma(acc, a, s.b, b_transposed=cfg.switch)
+        store(s.y, mma_wait(acc, 0, a))
+        fence_async(s.y)
+        arrive(s.y_full[0])
+
+
+class FromShared(FromRegisters):
+    """The same, A in shared memory."""
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        wait(s.x_full[0], 0)
+        acc = mma(accumulator(cfg.rows, cfg.cols), s.x, s.b, add=False, b_transposed=cfg.switch)
+        acc = mma_wait(mma(acc, s.x, s.b, True, cfg.switch), pending=0)
+        store(s.y, acc, panel=0)
+        fence_async(s.y)
+        arrive(s.y_full[0])
+
+
+class StoreAdd(Through):
+    """Y += X."""
+
+    @staticmethod
+    def storer(cfg, g, s, task):
+        wait(s.y_full[0], 0)
+        store_add_async(g.Y, (task.id, 0), s.y)
+        store_async_wait(0)
+
+
+class StoreMin(Through):
+    """Y = min(Y, X)."""
+
+    @staticmethod
+    def storer(cfg, g, s, task):
+        wait(s.y_full[0], 0)
+        store_min_async(g.Y, (task.id, 0), s.y)
+        store_async_wait(0)
+
+
+class StoreMax(Through):
+    """Y = max(Y, X)."""
+
+    @staticmethod
+    def storer(cfg, g, s, task):
+        wait(s.y_full[0], 0)
+        store_max_async(g.Y, (task.id, 0), s.y)
+        store_async_wait(0)
+
+
+class Swap(Through):
+    """Two consumers give each other their halves of the tile through shared memory."""
+
+    @staticmethod
+    def shared(cfg):
+        tile = Tile((2, cfg.rows, cfg.cols), cfg.dtype, cfg.swizzle)
+        return shared(x=tile, h=tile, y=tile, x_full=Semaphore(1, by="loader"), y_full=Semaphore(1, by="consumer"))
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        wait(s.x_full[0], 0)
+        store(s.h[task.part], load(s.x[task.part]))
+        sync(s)
+        store(s.y[task.part], load(s.h[1 - task.part]))
+        fence_async(s.y[task.part])
+        arrive(s.y_full[0])
+
+
+class Turns(Swap):
+    """Two consumers in turns; each copies the tile of its task. Blocks play several tasks."""
+
+    @staticmethod
+    def shared(cfg):
+        tile = Tile((2, cfg.rows, cfg.cols), cfg.dtype, cfg.swizzle)
+        return shared(x=tile, y=tile, x_full=Semaphore(2, by="loader"), x_empty=Semaphore(2, by="consumer"), y_full=Semaphore(2, by="consumer"),
+                      y_empty=Semaphore(2, by="storer"))
+
+    @staticmethod
+    def loader(cfg, g, s, task):
+        i, phase = task.turn & 1, (task.turn >> 1) & 1
+        wait(s.x_empty[i], phase ^ 1)
+        expect(s.x_full[i], s.x[i])
+        load_async(s.x[i], g.X, (task.id, 0), s.x_full[i])
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        i, phase = task.turn & 1, (task.turn >> 1) & 1
+        turn_wait(s, task.turn)
+        wait(s.x_full[i], phase)
+        x = load(s.x[i])
+        turn_pass(s, task.turn)
+        arrive(s.x_empty[i])
+        wait(s.y_empty[i], phase ^ 1)
+        store(s.y[i], x)
+        fence_async(s.y[i])
+        arrive(s.y_full[i])
+
+    @staticmethod
+    def storer(cfg, g, s, task):
+        i, phase = task.turn & 1, (task.turn >> 1) & 1
+        wait(s.y_full[i], phase)
+        store_async(g.Y, (task.id, 0), s.y[i])
+        store_async_read_wait(0)
+        arrive(s.y_empty[i])
+
+
+class AllReduce(TinyComm):
+    """X of every rank becomes the ranks' combination; a window of it is a task."""
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        all_reduce(g.X, (task.id * cfg.pieces + task.part, 0), (cfg.rows, cfg.cols), cfg.op, cfg.multicast)
+
+
+class Reduce(TinyComm):
+    """X of the rank that owns a window becomes the ranks' combination."""
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        reduce(g.X, (task.id * cfg.pieces + task.part, 0), (cfg.rows, cfg.cols), op=cfg.op, multicast=cfg.multicast)
+
+
+class ReduceElsewhere(TinyComm):
+    """The same into Y, which holds the rank's own windows one after the other."""
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        reduce(g.X, (task.id * cfg.pieces + task.part, 0), (cfg.rows, cfg.cols), g.Y, (task.turn * cfg.pieces + task.part, 0),
+               multicast=cfg.multicast)
+
+
+class Broadcast(TinyComm):
+    """Each window of X becomes its owner's on every rank."""
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        broadcast(g.X, (task.id * cfg.pieces + task.part, 0), (cfg.rows, cfg.cols), cfg.multicast)
+
+
+class Meet(TinyComm):
+    """Every rank's first communicator meets the others', then copies from the right: the barrier orders it."""
+
+    counters = ("met",)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        barrier(g.met, g.epoch)
+        reduce(g.X, (task.id, 0), (cfg.rows, cfg.cols), g.Y, (0, 0))
+        barrier(g.finished, 0)
+
+
+class Relay(TinyComm):
+    """Each rank's storer tells the next rank that its part of X is there; the communicator then reduces."""
+
+    counters = ("ready",)
+
+    @staticmethod
+    def storer(cfg, g, s, task):
+        for peer in range(g.world_size):
+            signal(g.ready, task.id, peer)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        wait_until(g.ready, task.id, g.epoch * g.world_size)
+        sync(s)
+        all_reduce(g.X, (task.id, 0), (cfg.rows, cfg.cols))
