@@ -1,15 +1,32 @@
 """Tiny kernels that use every primitive; each block plays one task, so semaphores have one phase."""
 
-from pknumba.primitives import (accumulator, all_reduce, arrive, as_operand, barrier, broadcast, cast, exp2, expect, fence_async, fill,
-                                fill_rows, load, load_async, load_rows, log2, mask, maximum, minimum, mma, mma_wait, reduce, row_max,
-                                row_sum, signal, store, store_add_async, store_async, store_async_read_wait, store_async_wait,
-                                store_max_async, store_min_async, store_rows, sync, turn_pass, turn_wait, wait, wait_until)
+from pknumba.primitives import (accumulator, all_reduce, arrive, as_operand, barrier, broadcast, cast, div, exp2, expect, fence_async,
+                                fill, fill_rows, i32, least, load, load_async, load_rows, log2, mask, maximum, minimum, mma, mma_wait,
+                                mod, reduce, ring, row_max, row_sum, signal, store, store_add_async, store_async, store_async_read_wait, store_async_wait,
+                                store_max_async, store_min_async, store_rows, sync, tile_coord, turn_pass, turn_wait, wait, wait_until)
 from pknumba.tiles import Semaphore, Tile, shared
 
 from .tiny import Tiny, TinyComm
 
-__all__ = ["Through", "Arithmetic", "Extremes", "Softmax", "Constants", "FromRegisters", "FromShared", "StoreAdd", "StoreMin",
+__all__ = ["Numbers", "Through", "Arithmetic", "Extremes", "Softmax", "Constants", "FromRegisters", "FromShared", "StoreAdd", "StoreMin",
            "StoreMax", "Swap", "Turns", "AllReduce", "Reduce", "ReduceElsewhere", "Broadcast", "Meet", "Relay"]
+
+
+class Numbers(Tiny):
+    """Row i of R holds, for each task, the i-th of some index arithmetic."""
+
+    tensors, kinds, symmetric = ("R",), {"R": "float32"}, ("R",)
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        n = i32(task.id * 5 + 3)
+        stage, phase = ring(n, g.grid[1])
+        row, col = tile_coord(task.id, g.grid, 2)
+        store_rows(g.R, (0, task.id), fill_rows(64, div(n, g.grid[1])))
+        store_rows(g.R, (1, task.id), fill_rows(64, mod(n, g.grid[1])))
+        store_rows(g.R, (2, task.id), fill_rows(64, least(n, 14)))
+        store_rows(g.R, (3, task.id), fill_rows(64, stage * 2 + phase))
+        store_rows(g.R, (4, task.id), fill_rows(64, row * 16 + col))
 
 
 class Through(Tiny):
@@ -263,7 +280,7 @@ class Broadcast(TinyComm):
 
 
 class Meet(TinyComm):
-    """Every rank's first communicator meets the others', then copies from the right: the barrier orders it."""
+    """A communicator of every rank meets the others', then sums its rank's window of X into Y; a rank has one task."""
 
     counters = ("met",)
 
@@ -271,11 +288,10 @@ class Meet(TinyComm):
     def communicator(cfg, g, s, task):
         barrier(g.met, g.epoch)
         reduce(g.X, (task.id, 0), (cfg.rows, cfg.cols), g.Y, (0, 0))
-        barrier(g.finished, 0)
 
 
 class Relay(TinyComm):
-    """Each rank's storer tells the next rank that its part of X is there; the communicator then reduces."""
+    """Each rank's storer tells all ranks that its part of X is there; eight communicators then reduce a piece each."""
 
     counters = ("ready",)
 
@@ -288,4 +304,4 @@ class Relay(TinyComm):
     def communicator(cfg, g, s, task):
         wait_until(g.ready, task.id, g.epoch * g.world_size)
         sync(s)
-        all_reduce(g.X, (task.id, 0), (cfg.rows, cfg.cols))
+        all_reduce(g.X, (task.id * cfg.pieces + task.part, 0), (cfg.rows, cfg.cols))

@@ -100,11 +100,11 @@ def cubin(made, cfg=None):
     return build(made.plan(cfg or TinyConfig()))
 
 
-def run(made, cfg=None, tasks=1, world=1, executor="interpreter", calls=1, **arrays):
+def run(made, cfg=None, tasks=1, world=1, executor="interpreter", calls=1, grid=None, **arrays):
     """Launch a kernel on every rank; return {name: [array of each rank]} afterwards.
 
     Args:
-        calls: launches in a row.
+        tasks: how many; grid: (rows, columns) of them. calls: launches in a row.
         arrays: contents of its tensors, by name: one array for all ranks, or a list with one for each; other keywords
             (seed, policy, num_sms, ...) go to World.local.
     """
@@ -121,7 +121,7 @@ def run(made, cfg=None, tasks=1, world=1, executor="interpreter", calls=1, **arr
             _copy(memory[name], x)
         world.barrier()
         matrices = {name: _matrix(memory[name]) for name in memory}
-        numbers = {"grid": (tasks, 1), "tasks": tasks, "k_tiles": 1}
+        numbers = {"grid": grid or (tasks, 1), "tasks": tasks, "k_tiles": 1}
         call = prepare(made, world, cfg, matrices, numbers, Workspace(made, world, cfg, max(tasks, world.size)))
         for _ in range(calls):
             call.fire(world.stream)
