@@ -1,0 +1,98 @@
+"""Every kernel in every configuration that ships compiles to a cubin, with no GPU; its machine code is what it should be."""
+
+import pytest
+
+from pknumba import config, lowering
+from pknumba.config import GemmAllReduceConfig, GemmConfig
+from pknumba.kernels import Gemm, GemmAllReduce
+from pknumba.tiles import Semaphore
+
+pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
+
+SHIPPED = [fields for fields, *_ in config._GEMMS]
+#: The most sums that check() allows for 1, 2 and 3 consumers, a deep stage, and the narrowest panels.
+EXTREME = [dict(tile_m=128, tile_n=128, consumers=1), dict(tile_m=256, tile_n=192, stages=3, c_stages=1),
+           dict(tile_m=192, tile_n=192, consumers=3, stages=3), dict(tile_m=128, tile_n=96, tile_k=128, stages=3),
+           dict(tile_n=48, c_stages=1)]
+
+
+def cases():
+    """(kernel, configuration): all that ships in both layouts of B, float16 and the extremes once."""
+    for kernel, family in ((Gemm, GemmConfig), (GemmAllReduce, GemmAllReduceConfig)):
+        fields = [dict(b_transposed=layout, **f) for f in [{}, *SHIPPED] for layout in (True, False)]
+        fields += [dict(dtype="float16"), dict(dtype="float16", b_transposed=False)]
+        fields += [dict(b_transposed=False, **f) for f in EXTREME] if kernel is Gemm else EXTREME[:3]
+        for f in {repr(family(**f)): f for f in fields}.values():
+            yield pytest.param(kernel, family(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
+
+
+@pytest.mark.parametrize("kernel, cfg", list(cases()))
+def test_cubin(kernel, cfg, disassemble):
+    cfg.check()
+    cubin, record = lowering.build(kernel.plan(cfg))
+    threads = 128 * (cfg.consumers + 1)
+    assert (record["spill"], record["stack"], record["notices"], record["threads"]) == (0, 0, [], threads)
+    assert record["registers"] * threads <= 65536
+    code = disassemble(cubin)
+    counts = code.counts()
+    expect_instructions(kernel, cfg, record, code, counts)
+    expect_main_loop(cfg, code)
+    expect_panels_handed_over(code)
+    if kernel.communicates():
+        expect_signals(code)
+
+
+def expect_instructions(kernel, cfg, record, code, counts):
+    """As many of each as the configuration says."""
+    shape, products = f"HGMMA.64x{cfg.tile_n}x16.F32", code.find("HGMMA")
+    assert len(products) == cfg.tile_k // 16 * (cfg.part_m // 64), "one product of a stage, not unrolled"
+    for name in (code.instructions[n].name for n in products):
+        assert name.startswith(shape) and (".BF16" in name) == (cfg.dtype == "bfloat16"), name
+    assert counts["STSM"] == cfg.part_m // 64 * cfg.tile_n // 16
+    assert counts["UTMALDG"] >= 2 and counts["UTMASTG"] >= 1 and counts["UTMACMDFLUSH"] == counts["UTMASTG"]
+    semaphores = sum(d.n for d in kernel.shared(cfg) if isinstance(d, Semaphore))
+    assert len(code.find("SYNCS.EXCH")) == semaphores, "every semaphore is initialised once"
+    assert code.find("SYNCS.PHASECHK") and code.find("SYNCS.ARRIVE")
+    assert counts["USETMAXREG"] == (2 if kernel.registers(cfg)[0] else 0)
+    for absent in ("CALL", "LDL", "STL"):
+        assert counts[absent] == 0, f"{absent}: a call or local memory"
+    assert counts["ACQBULK"] == counts["PREEXIT"] == 1 and code.find("ACQBULK") < code.find("UTMALDG"), "waits for the last kernel"
+
+
+def expect_main_loop(cfg, code):
+    """Descriptors are computed in uniform registers, one product is in flight while a stage is given back."""
+    first, last = code.loop("HGMMA")
+    products = code.find("HGMMA")
+    for a, b in zip(products, products[1:]):
+        moves = sum(i.name == "R2UR" for i in code.instructions[a:b])
+        assert moves <= 1, f"{moves} R2UR between two products: descriptors go through ordinary registers"
+    wait, free = code.after(products[-1], "WARPGROUP.DEPBAR"), code.after(products[-1], "SYNCS.ARRIVE")
+    assert wait is not None and code.instructions[wait].operands.endswith("0x1"), "waits for all but the last product"
+    assert free is not None and wait < free <= last, "the stage is given back after the wait"
+    assert any(code.instructions[n].operands.endswith("0x0") for n in code.find("WARPGROUP.DEPBAR"))
+
+
+def expect_panels_handed_over(code):
+    """stmatrix, then the proxy fence of every thread, then the warpgroup's barrier, then one arrival."""
+    last = code.find("STSM")[-1]
+    fence, meet, arrive = code.after(last, "FENCE.VIEW.ASYNC"), code.after(last, "BAR.SYNC"), code.after(last, "SYNCS.ARRIVE")
+    assert None not in (fence, meet, arrive) and last < fence < meet < arrive
+    guarded = [i for i in code.instructions[meet:arrive] if i.name == "BRA" and i.predicate]
+    assert code.instructions[arrive].predicate or guarded, "one thread of the warpgroup arrives"
+
+
+def expect_signals(code):
+    """Release and acquire at system scope, and the order around them."""
+    signals = code.find("REDG.E.ADD.STRONG.SYS")
+    assert len(signals) >= 2 and len(signals) == code.counts()["REDG"], "signals have system scope"
+    for n in signals:
+        assert code.before(n, "MEMBAR.ALL.SYS", 6) is not None, "a signal releases at system scope"
+    polls = [n for n in code.find("LDG.E.STRONG.SYS")]
+    assert polls and all(code.after(n, "CCTL.IVALL", 3) is not None for n in polls), "a poll acquires"
+    stores = code.find("UTMASTG")
+    signal = next(n for n in signals if n > stores[-1])
+    written, fence = code.before(signal, "CCTL.IVALL", 60), code.before(signal, "FENCE.VIEW.ASYNC", 60)
+    drained = [n for n in code.find("DEPBAR.LE", "0x0") if stores[-1] < n < signal]
+    assert drained and written and fence and drained[-1] < written < fence < code.before(signal, "MEMBAR.ALL.SYS", 6), \
+        "the storer waits until C is written, fences the proxies, releases, signals"
+    assert code.find("LDG.E.128.STRONG.SYS") and code.find("STG.E.128.STRONG.SYS"), "16 bytes at a time"
