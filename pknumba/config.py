@@ -98,7 +98,8 @@ class GemmConfig(Config):
             (self.tile_m > 0 and self.tile_m % (64 * self.parts) == 0, f"tile_m = {self.tile_m} for {self.parts} consumers. Each takes a "
              "multiple of 64 rows."),
             (self.tile_n % 16 == 0 and 16 <= self.tile_n <= 256, f"tile_n = {self.tile_n}. wgmma takes multiples of 16 columns up to 256."),
-            (self.tile_k > 0 and self.tile_k % 64 == 0, f"tile_k = {self.tile_k}. A stage is a multiple of 64 deep (one 128-byte swizzle span)."),
+            (self.tile_k > 0 and self.tile_k % 64 == 0, f"tile_k = {self.tile_k}. A stage is a multiple of 64 deep, one "
+             "128-byte swizzle span."),
             (self.stages >= 2 and self.c_stages >= 1, f"stages = {self.stages}, c_stages = {self.c_stages}. At least 2 and 1."),
             (self.group_m >= 1, f"group_m = {self.group_m}. At least 1."),
             (self.part_m * self.tile_n // 128 <= {1: 128, 2: 192, 3: 96}[self.consumers], f"tile {self.tile_m} x {self.tile_n} takes "
@@ -136,7 +137,8 @@ class GemmAllReduceConfig(GemmConfig):
         if self.comm_sms < 1:
             raise ConfigError(f"GemmAllReduceConfig: comm_sms = {self.comm_sms}. At least one SM must communicate.", config=self)
         if self.piece_m < 1 or self.tile_m % self.piece_m:
-            raise ConfigError(f"GemmAllReduceConfig: piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces are equal. Use a divisor.", config=self)
+            raise ConfigError(f"GemmAllReduceConfig: piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces are equal. "
+                              "Use a divisor.", config=self)
 
 
 #: Shapes of GEMM that `best` chooses among, with the share of the tensor cores' rate that each reaches on large problems.

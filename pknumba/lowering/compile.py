@@ -15,6 +15,7 @@ from numba.core.errors import NumbaError
 from numba.cuda.core.errors import NumbaError as NumbaCudaError
 
 from ..errors import CompileError
+from .cubin import facts
 from .ptx import BOXES
 from .types import I32
 
@@ -79,8 +80,9 @@ def compile_entry(entry, parameters, threads, name):
     lto = _frontend(entry, parameters, threads, name, "ltoir")
     middle = time.perf_counter()
     cubin, log = _link(lto, name)
-    record = _read_log(log)
-    record.update(boxes={k: [list(b) for b in v] for k, v in BOXES.items()}, numba_s=round(middle - start, 2), link_s=round(time.perf_counter() - middle, 2))
+    record = _read_log(log, cubin)
+    record.update(boxes={k: [list(b) for b in v] for k, v in BOXES.items()}, numba_s=round(middle - start, 2),
+                  link_s=round(time.perf_counter() - middle, 2))
     if record["notices"] or record["spill"]:
         raise CompileError(f"{name}: {record['spill']} bytes spilled; {'; '.join(record['notices']) or 'no notice'}. A kernel must keep "
                            "its accumulators in registers and its wgmma asynchronous. Use a smaller tile or more consumers.", record=record)
@@ -93,7 +95,8 @@ def _frontend(entry, parameters, threads, name, output):
     BOXES.clear()
     with _compiling():
         try:
-            return cuda.compile(entry, types.void(parameters), device=False, abi="numba", cc=ARCH, launch_bounds=(threads, 1), output=output)[0]
+            return cuda.compile(entry, types.void(parameters), device=False, abi="numba", cc=ARCH, launch_bounds=(threads, 1),
+                                output=output)[0]
         except (NumbaError, NumbaCudaError) as error:      # two trees: call types are resolved in numba's own
             text = [line.strip() for line in str(error).splitlines() if line.strip()]
             raise CompileError(f"{name}: numba cannot compile it. {' | '.join(text[:12])}", report=str(error)) from error
@@ -128,12 +131,12 @@ def _text(size_of, read, handle):
     return text.decode(errors="replace").strip("\0")
 
 
-def _read_log(log):
-    """What the assembler said of the one kernel."""
+def _read_log(log, cubin):
+    """What the assembler said of the one kernel. Nothing, where nvJitLink had the same input before: then the cubin says it."""
     frame = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    symbol, registers = re.search(r"Compiling entry function '(\S+)'", log), re.search(r"Used (\d+) registers", log)
-    if not (frame and symbol and registers):
-        raise CompileError(f"assembler: unexpected report {log!r}.")
+    said = facts(cubin)
+    if frame is None:
+        return dict(said, spill=said["stack"], notices=[])
     stack, stores, loads = map(int, frame.groups())
     notices = re.findall(r".*(?:C7\d\d\d|Potential|warning|ignored|serializ).*", log)
-    return dict(symbol=symbol[1], registers=int(registers[1]), stack=stack, spill=stores + loads, notices=notices)
+    return dict(said, stack=stack, spill=stores + loads, notices=notices)

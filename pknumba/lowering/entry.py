@@ -158,8 +158,8 @@ def _source(plan):
     """Text of the entry: numba cannot loop over functions of different types, so roles are written out."""
     helpers = [r for r in plan.roles.values() if r.scope == "thread"]
     comm = plan.roles.get("communicator")
-    lines = ["def entry(parameters):", "    base = begin(parameters)", "    epoch = get_epoch(parameters)" if plan.counters else "    epoch = i32(0)",
-             "    block = i32(cuda.blockIdx.x)"]
+    lines = ["def entry(parameters):", "    base = begin(parameters)",
+             "    epoch = get_epoch(parameters)" if plan.counters else "    epoch = i32(0)", "    block = i32(cuda.blockIdx.x)"]
     if "consumer" not in plan.roles:
         return "\n".join(lines) + "\n    sms = i32(0)" + _COMMUNICATE.format(pad=" " * 4, warps=comm.workers)
     consumers = plan.roles["consumer"].workers
@@ -177,8 +177,8 @@ def _source(plan):
 def make_entry(plan):
     """(entry function, numba type of its parameters) of a plan."""
     comm = plan.roles.get("communicator")
-    need(comm is None or 32 * comm.workers == plan.threads, f"{plan.name}: {comm and comm.workers} communicators in blocks of {plan.threads} "
-         "threads. Every warp of a block must be one.")
+    need(comm is None or 32 * comm.workers == plan.threads, f"{plan.name}: {comm and comm.workers} communicators in blocks of "
+         f"{plan.threads} threads. Every warp of a block must be one.")
     register_primitives()
     forget()
     steps = device(plan.kernel.steps)

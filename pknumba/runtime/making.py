@@ -35,6 +35,9 @@ def local_world(cls, size, executor, options):
         raise ConfigError(f"World.local: size = {size!r}. It is a number of ranks, at least 1.")
     own, session = _sort_options(options)
     executor = _choose_executor(executor, None)
+    if executor == "gpu" and size > 1:
+        # Loaded at first use, a kernel of CuPy's or torch's may wait for the device, where another rank's kernel waits for this one.
+        os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     crew = Threads(own["host_limit_s"]) if executor == "gpu" else Sessions(session)
     hub = Hub(size, crew.block)
 

@@ -82,7 +82,7 @@ class Gpu:
         cupy, torch = device_array.cupy_module(), sys.modules.get("torch")
         if cupy is not None:
             cupy.cuda.Device(self.device).use()
-            cupy.cuda.ExternalStream(self.stream, self.device).use()
+            _cupy_stream(cupy, self.stream, self.device).use()
         if torch is not None:
             torch.cuda.set_stream(torch.cuda.ExternalStream(self.stream, f"cuda:{self.device}"))
 
@@ -163,6 +163,13 @@ class Gpu:
                     driver.stream_destroy(self.stream)
                 driver.free_host(self._host)
             self._host = self._magic = None
+
+
+def _cupy_stream(cupy, pointer, device):
+    """CuPy's object for a stream; newer versions take anything with the stream protocol."""
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        return cupy.cuda.Stream.from_external(type("Stream", (), {"__cuda_stream__": lambda self: (0, pointer)})())
+    return cupy.cuda.ExternalStream(pointer, device)
 
 
 class ContextBlock:

@@ -91,7 +91,8 @@ class Template(metaclass=KernelMeta):
             if raw is None:
                 continue
             if not isinstance(raw, staticmethod) or list(inspect.signature(raw.__func__).parameters) != ["cfg", "g", "s", "task"]:
-                raise ContractError(f"{kernel.__name__}.{name}: is no role. A role is a @staticmethod with the arguments (cfg, g, s, task).")
+                raise ContractError(f"{kernel.__name__}.{name}: is no role. A role is a @staticmethod with the arguments "
+                                    "(cfg, g, s, task).")
 
     @classmethod
     def plan(kernel, cfg):

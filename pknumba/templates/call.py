@@ -21,7 +21,8 @@ class Workspace:
 
     def __init__(self, kernel, world, cfg, tasks):
         self.epoch = 0
-        self.counters = {n: world.counters(f"{kernel.__name__}.{n}", world.size if n == "finished" else tasks) for n in kernel.all_counters()}
+        self.counters = {n: world.counters(f"{kernel.__name__}.{n}", world.size if n == "finished" else tasks)
+                         for n in kernel.all_counters()}
         self.context = world.context(names=lambda record: describe_hang(kernel, cfg, record)) if world.executor == "gpu" else None
 
 

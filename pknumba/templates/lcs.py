@@ -9,4 +9,5 @@ class LCS(Template):
 
     @classmethod
     def roles(kernel, cfg):
-        return {r.name: r for r in (Role("loader"), Role("consumer", "warpgroup", cfg.consumers, together=not cfg.ping_pong), Role("storer"))}
+        consumer = Role("consumer", "warpgroup", cfg.consumers, together=not cfg.ping_pong)
+        return {r.name: r for r in (Role("loader"), consumer, Role("storer"))}

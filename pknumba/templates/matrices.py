@@ -6,7 +6,7 @@ from ..errors import ContractError, PknumbaError
 from ..tiles import ITEMSIZE
 from .arguments import check, check_world
 from .call import Matrix, Workspace, check_sms, prepare
-from .fast import empty_product, fingerprint, is_symmetric, stream_source
+from .fast import empty_product, is_symmetric, signature, stream_source
 
 _ALIGN = 16         # bytes: where the rows of a tensor map may start
 _REMEMBERED = 4096  # calls
@@ -16,7 +16,7 @@ def multiply(kernel, world, A, B, out, config, stream):
     """C = A @ B by ``kernel``, in ``out`` or a new array. Arguments, result and errors are those of the public operators."""
     if out is None:
         out = empty_product(A, B)
-    marks = fingerprint(A), fingerprint(B), fingerprint(out)
+    marks = signature(A, B, out)
     key = (kernel, *marks, config, stream)
     try:
         call = world.cache.get(key) if None not in marks else None
