@@ -51,14 +51,14 @@ def _pass_by_value(kernel):
 def _compiling():
     """Numba asks the current device for its capability, and marks kernels in one function: answer and extend for the while."""
     modules = numba.cuda.dispatcher, numba.cuda.compiler
-    saved = [(m, n, getattr(m, n)) for m in modules for n in ("get_current_device", "kernel_fixup")]
-    original = numba.cuda.compiler.kernel_fixup
-
-    def fixup(kernel, debug):
-        original(kernel, debug)
-        _pass_by_value(kernel)
-
     with _lock:
+        saved = [(m, n, getattr(m, n)) for m in modules for n in ("get_current_device", "kernel_fixup")]
+        original = numba.cuda.compiler.kernel_fixup
+
+        def fixup(kernel, debug):
+            original(kernel, debug)
+            _pass_by_value(kernel)
+
         for m in modules:
             m.get_current_device, m.kernel_fixup = (lambda: SimpleNamespace(compute_capability=ARCH)), fixup
         try:
