@@ -13,7 +13,7 @@ import protocol
 import torch
 import torch.distributed as dist
 
-from pknumba import GemmAllReduceConfig, World, gemm, gemm_all_reduce
+from pknumba import GemmAllReduceConfig, GemmConfig, World, gemm, gemm_all_reduce
 from pknumba.config import best
 
 SHAPES = [(8192, 8192, 4096), (4096, 4096, 2048), (2048, 2048, 1024), (16384, 16384, 8192)]
@@ -64,7 +64,8 @@ def case(world, shape, args):
         torch.matmul(A, B, out=D)
         dist.all_reduce(D)
 
-    configs = {c: best(m, n, k, world.num_sms, GemmAllReduceConfig(comm_sms=c), c) for c in COMM_SMS}
+    configs = {c: best(m, n, k, world.num_sms - c, GemmConfig()) for c in COMM_SMS}
+    configs = {c: GemmAllReduceConfig(**vars(cfg), comm_sms=c) for c, cfg in configs.items()}
     with world.symmetric((m, n), "bfloat16") as out:
         expected = A.double() @ B.double()
         dist.all_reduce(expected)

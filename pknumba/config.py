@@ -153,21 +153,41 @@ _GEMMS = (
 )
 
 
-def best(m, n, k, num_sms, base=None, comm_sms=0):
+#: FLOP/s of one SM that multiplies at rate 1, and bytes of C per second that one communicating SM reduces over two ranks:
+#: measured on H200s, benchmarks/results/gemm.jsonl and multigpu.jsonl.
+_SM_FLOPS, _SM_REDUCED = 5.3e12, 14.3e9
+#: Numbers of communicating SMs to choose among.
+_COMM_SMS = (1, 2, 4, 8, 16, 24, 32)
+
+
+def best(m, n, k, num_sms, base=None):
     """The configuration expected to be fastest for C[m, n] over depth k.
 
-    Time is modelled as waves of tiles over the SMs, each tile costing its depth plus a fixed prologue and epilogue, divided
-    by the rate that its shape reaches.
+    A GEMM's time is modelled as waves of tiles over the SMs, each tile costing its depth plus a fixed prologue and epilogue,
+    divided by the rate that its shape reaches. One that communicates takes the longer of computing and communicating, plus the
+    communication of the last wave, which nothing hides.
 
     Args:
-        num_sms: SMs of the device. base: a configuration whose class and other fields are kept. comm_sms: SMs that do not compute.
+        num_sms: SMs that a rank may use. base: a configuration whose class and other fields are kept.
     """
     base = base or GemmConfig()
-    sms = max(1, num_sms - comm_sms)
+    if not hasattr(base, "comm_sms"):
+        return base.replace(**_fastest(m, n, k, num_sms)[1])
+    most = max(1, num_sms // 4)
 
-    def time(choice):
-        fields, rate = choice
+    def time(comm):
+        compute, fields = _fastest(m, n, k, max(1, num_sms - comm))
+        wave = min(m * n, num_sms * fields["tile_m"] * fields["tile_n"])
+        size = ITEMSIZE[base.dtype]
+        return max(compute, m * n * size / (comm * _SM_REDUCED)) + wave * size / (comm * _SM_REDUCED)
+    comm = min((c for c in _COMM_SMS if c <= most), key=time)
+    return base.replace(comm_sms=comm, **_fastest(m, n, k, max(1, num_sms - comm))[1])
+
+
+def _fastest(m, n, k, sms):
+    """(seconds, fields) of the fastest tile shape on that many SMs."""
+    def time(fields, rate):
         tiles = -(-m // fields["tile_m"]) * -(-n // fields["tile_n"])
         depth = k + (128 if fields.get("ping_pong") else 320)
-        return -(-tiles // sms) * fields["tile_m"] * fields["tile_n"] * depth / rate
-    return base.replace(**min(_GEMMS, key=time)[0])
+        return -(-tiles // sms) * 2 * fields["tile_m"] * fields["tile_n"] * depth / (rate * _SM_FLOPS)
+    return min(((time(fields, rate), fields) for fields, rate in _GEMMS), key=lambda found: found[0])

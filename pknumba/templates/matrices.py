@@ -112,9 +112,7 @@ class MultiplyCall:
         kernel = self.kernel
         sms = self._least_sms() if kernel.communicates() else self.world.num_sms
         if config is None:
-            base = kernel.config()
-            comm = min(base.comm_sms, max(1, sms // 8)) if kernel.communicates() else 0
-            config = configs.best(m, n, k, sms, base.replace(comm_sms=comm) if comm else base, comm)
+            config = configs.best(m, n, k, sms, kernel.config())
         check_sms(kernel, config, sms)
         return config.replace(dtype=dtype)
 
