@@ -11,10 +11,9 @@ import numba.cuda.dispatcher
 from llvmlite import ir
 from numba import cuda
 from numba.cuda import cgutils, types
-from numba.core.errors import NumbaError
-from numba.cuda.core.errors import NumbaError as NumbaCudaError
 
 from ..errors import CompileError
+from .blame import blame
 from .cubin import facts
 from .ptx import BOXES
 from .types import I32
@@ -97,9 +96,8 @@ def _frontend(entry, parameters, threads, name, output):
         try:
             return cuda.compile(entry, types.void(parameters), device=False, abi="numba", cc=ARCH, launch_bounds=(threads, 1),
                                 output=output)[0]
-        except (NumbaError, NumbaCudaError) as error:      # two trees: call types are resolved in numba's own
-            text = [line.strip() for line in str(error).splitlines() if line.strip()]
-            raise CompileError(f"{name}: numba cannot compile it. {' | '.join(text[:12])}", report=str(error)) from error
+        except Exception as error:              # noqa: B902 - numba's own, or whatever a wrong argument did to a lowering
+            raise blame(name, error) from error
 
 
 def entry_ptx(entry, parameters, threads, name):

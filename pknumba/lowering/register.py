@@ -9,7 +9,7 @@ from numba.cuda.cudadecl import registry as typing_registry
 from numba.cuda.cudaimpl import registry as lower_registry
 from numba.cuda.typing.templates import AbstractTemplate, AttributeTemplate, infer_global, make_intrinsic_template, signature
 
-from ..errors import ContractError
+from ..errors import ContractError, PknumbaError
 from ..tiles import Config, Tile
 from . import arithmetic  # noqa: F401 - the operators of register tiles
 from .declare import PRIMITIVES, Int, KernelMeta, Pair, need
@@ -47,7 +47,8 @@ def _attributes(key, resolve, lower):
 
 def _shared_field(_, ty, name):
     if name not in ty.places:
-        raise ContractError(f"shared memory: no field {name!r}. Its fields are {', '.join(ty.places)}.")
+        raise ContractError(f"{ty.role.name}: s.{name} does not exist. Shared memory is what the kernel's shared() declares: "
+                            f"{', '.join(ty.places)}.", field=name, role=ty.role.name)
     decl = ty.places[name][1]
     if isinstance(decl, Tile):
         return TileType(name, decl.shape, decl.dtype, decl.swizzle, ty.role)
@@ -55,7 +56,10 @@ def _shared_field(_, ty, name):
 
 
 def _config_field(_, ty, name):
-    need(name not in getattr(ty.value, "runtime", ()), f"cfg.{name} may change from call to call. Read g.{name} instead.")
+    need(hasattr(ty.value, name), f"cfg.{name}: does not exist. A role reads fields and properties of {type(ty.value).__name__}. "
+         "Declare it there.")
+    need(name not in getattr(ty.value, "runtime", ()), f"cfg.{name}: may change from call to call. A role is compiled once for all "
+         f"of them. Read g.{name} instead.")
     value = getattr(ty.value, name)
     return types.float64 if isinstance(value, float) else types.none if value is None else types.literal(value)
 
@@ -126,7 +130,7 @@ def _definition(name, entry):
     def define(*given):
         argtypes = tuple(_typed(t) for t in given)
         _check_scope(name, entry.scopes, argtypes)
-        rule = entry.lower(*argtypes)
+        rule = _lower(name, entry, argtypes)
         result, emit = rule if isinstance(rule, tuple) else (None, rule)
         restype = _result_type(result)
 
@@ -149,6 +153,18 @@ def _definition(name, entry):
     bound = [t + (f"=defaults[{q.name!r}]" if q.default is not q.empty else "") for t, q in zip(texts, parameters)]
     exec(f"def {name}({', '.join(['tyctx', *bound])}):\n    return define({', '.join(texts)})", space)
     return space[name]
+
+
+def _lower(name, entry, argtypes):
+    """What the lowering says of these types; a type that it knows nothing of is the role's mistake."""
+    try:
+        return entry.lower(*argtypes)
+    except (AttributeError, TypeError, ValueError) as error:
+        if isinstance(error, PknumbaError):
+            raise
+        role = next((t.role.name for t in argtypes if isinstance(t, Scoped) and t.role), "role")
+        raise ContractError(f"{role}: calls {name}({', '.join(map(str, argtypes))}). It is {name}{entry.signature}. Look at its docstring.",
+                            primitive=name, role=role) from error
 
 
 def register_primitives():
