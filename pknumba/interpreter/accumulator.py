@@ -8,7 +8,7 @@ from .clocks import advance
 from .operations import Operation
 from .registers import Registers
 from .report import error, site
-from .task import current
+from .task import current, running
 
 
 class Accumulator(Registers):
@@ -25,6 +25,9 @@ class Accumulator(Registers):
     @classmethod
     def of(cls, values):
         """An accumulator of these (rows, cols) values."""
+        if values.ndim != 2:
+            raise error(ContractError, running(), f"registers: values of shape {values.shape}. A register tile has rows and columns. Index "
+                                                  "the tile first.")
         made = cls(*values.shape)
         made.value = values
         return made

@@ -10,7 +10,7 @@ import numpy as np
 from .. import interpreter
 from ..interpreter import Accumulator, Rows
 from ..lowering import accumulator_type, constant, elementwise, is_accumulator, need, primitive, result_of, rows_type
-from .halves import KIND, join, split
+from .halves import KIND, check_dtype, join, split
 
 
 def _check_shape(name, rows, cols=8):
@@ -67,6 +67,7 @@ def cast(acc, dtype):
 
     PTX: cvt.rn.bf16x2.f32 or cvt.rn.f16x2.f32, and back.
     """
+    check_dtype("cast", dtype)
     with np.errstate(over="ignore"):
         return Accumulator.of(interpreter.values(acc).astype(interpreter.dtype_of(dtype)).astype(np.float32))
 
@@ -120,7 +121,7 @@ def _(x, y):
 
 @primitive(scope="warpgroup")
 def minimum(x, y):
-    """The smaller of each two elements; otherwise like ``maximum``.
+    """The smaller of each two elements of x and y; otherwise like ``maximum``.
 
     PTX: min.NaN.f32.
     """
@@ -134,7 +135,7 @@ def _(x, y):
 
 @primitive(scope="warpgroup")
 def exp2(x):
-    """2 to the power of each element, to within 2 units in the last place on the device; 2 ** -inf is 0.
+    """Two to the power of each element, to within 2 units in the last place on the device; 2 ** -inf is 0.
 
     Args:
         x: register tile or row vector.

@@ -1,7 +1,14 @@
 """PTX for pairs of 16-bit floats in one 32-bit register: what lowerings of registers and of reductions share."""
 
+from ..lowering import need
+
 #: Names of the two 16-bit floats in PTX.
 KIND = {"bfloat16": "bf16", "float16": "f16"}
+
+
+def check_dtype(name, dtype):
+    """Raise ContractError unless values can be rounded to ``dtype``. float32, which changes nothing, is the interpreter's only."""
+    need(dtype in (*KIND, "float32"), f"{name}: dtype = {dtype!r}. Values are rounded to {' or '.join(KIND)}.")
 
 
 def join(p, dtype, low, high):

@@ -5,7 +5,7 @@ from ..lowering import Int, Pair, primitive
 
 @primitive()
 def i32(x):
-    """x as a 32-bit integer."""
+    """x as a 32-bit integer. PTX: cvt, if any."""
     return int(x)
 
 
@@ -16,7 +16,7 @@ def _(x):
 
 @primitive()
 def div(a, b):
-    """a // b of non-negative integers."""
+    """a // b of non-negative integers. PTX: div.u32."""
     return a // b
 
 
@@ -27,7 +27,7 @@ def _(a, b):
 
 @primitive()
 def mod(a, b):
-    """a % b of non-negative integers."""
+    """a % b of non-negative integers. PTX: rem.u32 (or div.u32 and a multiplication)."""
     return a % b
 
 
@@ -38,7 +38,7 @@ def _(a, b):
 
 @primitive()
 def least(a, b):
-    """The smaller of two integers."""
+    """The smaller of the integers a and b. PTX: min.s32."""
     return min(a, b)
 
 
@@ -52,6 +52,8 @@ def ring(step, stages):
     """(stage, phase) of the step-th use of a ring of ``stages``: stage = step % stages, phase = step // stages & 1.
 
     A role keeps no phase: it is computed from how many steps went before, so there is nothing to forget or to advance twice.
+
+    PTX: rem.u32, div.u32; shifts and masks where ``stages`` is a constant power of 2.
     """
     return step % stages, (step // stages) & 1
 
@@ -71,6 +73,8 @@ def tile_coord(number, grid, group):
         number: 0 .. rows * columns - 1.
         grid: (tile rows, tile columns).
         group: tile rows of a group; the last group may have fewer.
+
+    PTX: div.u32, mul, sub.
     """
     rows, cols = grid
     g, r = divmod(number, group * cols)

@@ -4,7 +4,7 @@ import numpy as np
 
 from .. import interpreter
 from ..lowering import accumulator_type, constant, is_accumulator, is_operand, need, operand_type, primitive
-from .halves import KIND, join
+from .halves import KIND, check_dtype, join
 
 #: Two highest bits of a matrix descriptor, by swizzle span.
 SWIZZLE_MODE = {128: 1, 64: 2, 32: 3}
@@ -56,6 +56,7 @@ def as_operand(acc, dtype):
 
     PTX: cvt.rn.bf16x2.f32 or cvt.rn.f16x2.f32.
     """
+    check_dtype("as_operand", dtype)
     with np.errstate(over="ignore"):
         return interpreter.values(acc).astype(interpreter.dtype_of(dtype))
 

@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import ProtocolError
 from ..interpreter import read, write
 from ..lowering import constant, need, primitive
+from ..tiles import ITEMSIZE
 from .elements import LARGER, SMALLER
 from .halves import KIND
 from .vectors import Vectors, base_of
@@ -23,10 +24,13 @@ OPS = {"sum": (np.add, lambda p, a, b: p.b.fadd(a, b), 0.0, "add"), "min": (np.m
        "max": (np.maximum, LARGER, float("-inf"), "max")}
 
 
-def _check(name, tensor, op, multicast):
+def _check(name, tensor, shape, op="sum", multicast=False):
+    dtype = str(tensor.dtype)
+    need(dtype in (*KIND, "float32") and shape[1] * ITEMSIZE[dtype] % 16 == 0, f"{name}: windows {tuple(shape)} of {dtype}. It takes "
+         "bfloat16, float16 or float32, and rows of a multiple of 16 bytes.")
     need(op in OPS, f"{name}: op = {op!r}. It must be one of {', '.join(OPS)}.")
-    need(not multicast or op == "sum" or str(tensor.dtype) != "float32", f"{name}: {op} of float32 by multicast. The switch has min and max "
-         "for 16-bit floats only. Use multicast=False.")
+    need(not multicast or op == "sum" or dtype != "float32", f"{name}: {op} of float32 by multicast. The switch has min and max for "
+         "16-bit floats only. Use multicast=False.")
 
 
 def _total(op, tensor, coord, shape):
@@ -50,7 +54,7 @@ def all_reduce(tensor, coord, shape, op="sum", multicast=False):
     PTX: ld.relaxed.sys.global.v4.b32 from and st.relaxed.sys.global.v4.b32 to every rank, element by element at the edge; or
     multimem.ld_reduce.relaxed.sys.global and multimem.st.relaxed.sys.global in 16-byte vectors.
     """
-    _check("all_reduce", tensor, op, multicast)
+    _check("all_reduce", tensor, shape, op, multicast)
     total = _total(op, tensor, coord, shape)
     for peer in range(tensor.world_size):
         write(tensor.window(coord, shape, peer), total)
@@ -75,7 +79,7 @@ def reduce(tensor, coord, shape, out=None, out_coord=None, op="sum", multicast=F
 
     PTX: ld.relaxed.sys.global.v4.b32 from every rank or multimem.ld_reduce.relaxed.sys.global; st.relaxed.sys.global.v4.b32.
     """
-    _check("reduce", tensor, op, multicast)
+    _check("reduce", tensor, shape, op, multicast)
     source = tensor.window(coord, shape)
     target = (tensor if out is None else out).window(coord if out_coord is None else out_coord, shape)
     if target.inside != source.inside:
@@ -107,6 +111,7 @@ def broadcast(tensor, coord, shape, multicast=False):
 
     PTX: ld.relaxed.sys.global.v4.b32, then st.relaxed.sys.global.v4.b32 to every other rank or multimem.st.relaxed.sys.global.
     """
+    _check("broadcast", tensor, shape)
     values = read(tensor.window(coord, shape))
     for step in range(1, tensor.world_size):
         write(tensor.window(coord, shape, (tensor.rank + step) % tensor.world_size), values)
@@ -124,8 +129,8 @@ _LOAD, _STORE = "ld.relaxed.sys.global.v4.b32", "st.relaxed.sys.global.v4.b32"
 class _Read:
     """Where the values come from: this rank's own window."""
 
-    def check(self, name, tensor):
-        """Nothing can be wrong."""
+    def check(self, name, tensor, shape):
+        _check(name, tensor, shape)
 
     def vectors(self, p, part, tensor_at, places):
         return part.load(p, _LOAD, *p.tensor(tensor_at, "pointer"), places)
@@ -140,9 +145,9 @@ class _Gather:
     def __init__(self, op, multicast):
         self.op, self.multicast = op, multicast
 
-    def check(self, name, tensor):
+    def check(self, name, tensor, shape):
         self.op, self.multicast = constant(self.op, f"{name}: op"), constant(self.multicast, f"{name}: multicast")
-        _check(name, tensor, self.op, self.multicast)
+        _check(name, tensor, shape, self.op, self.multicast)
 
     def vectors(self, p, part, tensor_at, places):
         _, combine, neutral, verb = OPS[self.op]
@@ -168,8 +173,8 @@ class _Gather:
 class _Own:
     """Where the values go: this rank's window."""
 
-    def check(self, name, tensor):
-        """Nothing can be wrong."""
+    def check(self, name, tensor, shape):
+        """Nothing more can be wrong."""
 
     def vectors(self, p, part, tensor_at, places, words):
         part.store(p, _STORE, *p.tensor(tensor_at, "pointer"), places, words)
@@ -184,7 +189,7 @@ class _Spread:
     def __init__(self, multicast, others=False):
         self.multicast, self.first = multicast, int(others)
 
-    def check(self, name, tensor):
+    def check(self, name, tensor, shape):
         self.multicast = constant(self.multicast, f"{name}: multicast")
 
     def _bases(self, p, tensor_at):
@@ -213,9 +218,10 @@ def _window(name, tensor, shape, source, target):
 
     Returns: run(p, tensor, its coord, tensor of the target, its coord).
     """
-    part = Vectors(name, tensor, shape)
-    source.check(name, tensor)
-    target.check(name, tensor)
+    extent = constant(shape, f"{name}: shape")
+    source.check(name, tensor, extent)
+    target.check(name, tensor, extent)
+    part = Vectors(tensor, extent)
 
     def run(p, tensor_at, coord, out_at=None, out_coord=None):
         to = tensor_at if out_at is None else out_at

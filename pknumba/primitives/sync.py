@@ -62,6 +62,9 @@ def _(s, turn):
 def turn_pass(s, turn):
     """Ping-pong order: let the worker of the next turn go on. Pairs with ``turn_wait`` of the same turn.
 
+    Args:
+        s: the block's shared memory; turn: ``task.turn``.
+
     PTX: bar.arrive of both warpgroups, literal barrier numbers.
     """
     role = interpreter.current().role

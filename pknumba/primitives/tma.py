@@ -10,7 +10,7 @@ from math import prod
 
 from ..interpreter import current, transfer
 from ..interpreter import fence_async as _fence
-from ..lowering import need, primitive
+from ..lowering import constant, need, primitive
 
 
 def _boxes(tensor, tile):
@@ -106,6 +106,9 @@ def _(tensor, coord, tile):
 def store_min_async(tensor, coord, tile):
     """Start tensor[coord] = min(tensor[coord], tile), element by element and atomically. Not for float32.
 
+    Args:
+        tensor, coord, tile: as in ``store_async``.
+
     PTX: cp.reduce.async.bulk.tensor.2d.global.shared::cta.min.tile.bulk_group.
     """
     transfer("store_min_async", tile, tensor.window(coord, tile.shape), combine="min")
@@ -121,6 +124,9 @@ def _(tensor, coord, tile):
 def store_max_async(tensor, coord, tile):
     """Start tensor[coord] = max(tensor[coord], tile), element by element and atomically. Not for float32.
 
+    Args:
+        tensor, coord, tile: as in ``store_async``.
+
     PTX: cp.reduce.async.bulk.tensor.2d.global.shared::cta.max.tile.bulk_group.
     """
     transfer("store_max_async", tile, tensor.window(coord, tile.shape), combine="max")
@@ -133,8 +139,11 @@ def _(tensor, coord, tile):
 
 
 @primitive(scope="thread")
-def store_async_read_wait(pending):
+def store_async_read_wait(pending=0):
     """Until all but the last ``pending`` stores of this thread have *read* their tile: it may be overwritten.
+
+    Args:
+        pending: constant.
 
     The data need not be in global memory yet, so a signal after this alone is a race.
 
@@ -145,12 +154,16 @@ def store_async_read_wait(pending):
 
 @store_async_read_wait.lowering
 def _(pending):
-    return lambda p, _: p(f"cp.async.bulk.wait_group.read {p.types[0].literal_value};")
+    text = f"cp.async.bulk.wait_group.read {constant(pending, 'store_async_read_wait: pending')};"
+    return lambda p, _: p(text)
 
 
 @primitive(scope="thread")
-def store_async_wait(pending):
+def store_async_wait(pending=0):
     """Until all but the last ``pending`` stores of this thread are *written*, and ordered before what it does next.
+
+    Args:
+        pending: constant.
 
     PTX: cp.async.bulk.wait_group, fence.proxy.async (the copy engine's writes before this thread's signal).
     """
@@ -159,7 +172,8 @@ def store_async_wait(pending):
 
 @store_async_wait.lowering
 def _(pending):
-    return lambda p, _: p(f"cp.async.bulk.wait_group {p.types[0].literal_value}; fence.proxy.async;")
+    text = f"cp.async.bulk.wait_group {constant(pending, 'store_async_wait: pending')}; fence.proxy.async;"
+    return lambda p, _: p(text)
 
 
 @primitive(scope=("thread", "warp", "warpgroup"))

@@ -2,7 +2,6 @@
 
 from collections import namedtuple
 
-from ..lowering import constant, need
 from ..tiles import ITEMSIZE
 from .halves import KIND, join, split
 
@@ -18,12 +17,10 @@ _LOAD = {"bfloat16": "{ .reg .b16 h, z; ld.relaxed.sys.global.b16 h, [$1]; mov.b
 class Vectors:
     """The part of a window that one lane of a warp moves: ``unroll`` vectors at once, ``steps`` times."""
 
-    def __init__(self, name, tensor, shape):
-        rows, cols = constant(shape, f"{name}: shape")
+    def __init__(self, tensor, shape):
+        rows, cols = shape
         self.dtype, self.itemsize = tensor.dtype, ITEMSIZE[tensor.dtype]
         self.width = 16 // self.itemsize
-        need(cols % self.width == 0 and tensor.dtype in (*KIND, "float32"), f"{tensor.role.name}: {name} of {tensor.dtype} windows "
-             f"{(rows, cols)}. It takes bfloat16, float16 or float32, and rows of a multiple of 16 bytes.")
         self.shape, self.per_row, self.total = (rows, cols), cols // self.width, rows * cols // self.width
         self.unroll = min(8, -(-self.total // 32))
         self.steps = -(-self.total // (32 * self.unroll))

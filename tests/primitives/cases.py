@@ -17,7 +17,8 @@ class Case:
     """A launch and what it leaves.
 
     Attributes:
-        expected: {tensor: array of every rank, or a list with one for each}; tolerance: relative, of the largest value.
+        expected: {tensor: array of every rank, or a list with one for each}.
+        tolerance: {tensor: share of its largest value}; exact where it says nothing.
         device_only: takes long on the interpreter and says nothing new there.
     """
 
@@ -26,7 +27,7 @@ class Case:
     cfg: TinyConfig
     arrays: dict
     expected: dict
-    tolerance: float = 0.0
+    tolerance: dict = field(default_factory=dict)
     options: dict = field(default_factory=dict)
     device_only: bool = False
 
@@ -38,7 +39,7 @@ class Case:
                 got, want = got.astype(F32), want.astype(F32)
                 assert np.isfinite(got).all(), f"{name} of rank {rank} is not finite"
                 worst = np.abs(got - want).max(initial=0)
-                assert worst <= self.tolerance * max(1, np.abs(want).max(initial=0)), f"{name} of rank {rank}: off by {worst}"
+                assert worst <= self.tolerance.get(name, 0) * max(1, np.abs(want).max(initial=0)), f"{name} of rank {rank}: off by {worst}"
 
 
 def _through():
@@ -78,7 +79,7 @@ def _softmax():
         y[:, :cols - 4] = e / e.sum(1, keepdims=True)
         after = np.stack([v.max(1) + np.log2(e.sum(1)) + before[1], before[1]])
         yield Case(f"softmax {rows}x{cols}", k.Softmax, cfg, dict(X=x, Y=np.zeros_like(x), R=before), dict(Y=y.astype(x.dtype), R=after),
-                   tolerance=4e-3, options=dict(tasks=2))
+                   tolerance=dict(Y=4e-3, R=1e-6), options=dict(tasks=2))
 
 
 def _products():
