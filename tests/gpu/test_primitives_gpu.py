@@ -8,7 +8,7 @@ import pytest
 
 from pknumba.runtime import driver
 
-from ..primitives import kernels
+from ..primitives import kernels, rank_kernels
 from ..primitives.cases import CASES
 from ..primitives.tiny import TinyConfig, dtype_of, run
 
@@ -48,5 +48,5 @@ def test_many_calls_in_a_row():
     x = [np.zeros((32, 32), np.float32) for _ in range(2)]
     x[0][:], x[1][:] = 2.0 ** -100, 0
     cfg = TinyConfig(dtype="float32", rows=2, cols=32, pieces=8)
-    found = run(kernels.Relay, cfg, tasks=2, world=2, calls=200, X=x, Y=x[0], num_sms=8, **DEVICE)["X"]
+    found = run(rank_kernels.Relay, cfg, tasks=2, world=2, calls=200, X=x, Y=x[0], num_sms=8, **DEVICE)["X"]
     assert all((f == 2.0 ** -100 * 2.0 ** 199).all() for f in found)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from . import kernels as k
+from . import rank_kernels as over
 from .tiny import TinyConfig, dtype_of, ints
 
 __all__ = ["Case", "CASES"]
@@ -84,8 +85,9 @@ def _softmax():
 
 def _products():
     for kernel in (k.FromRegisters, k.FromShared):
-        for dtype, rows, cols, swizzle, switch in (("bfloat16", 64, 64, 128, False), ("float16", 64, 32, 64, True), ("bfloat16", 128, 128, 128, True),
-                                                   ("float16", 128, 64, 32, False), ("bfloat16", 64, 256, 64, False)):
+        for dtype, rows, cols, swizzle, switch in (("bfloat16", 64, 64, 128, False), ("float16", 64, 32, 64, True),
+                                                   ("bfloat16", 128, 128, 128, True), ("float16", 128, 64, 32, False),
+                                                   ("bfloat16", 64, 256, 64, False)):
             x, b = ints((rows, rows), dtype, 1), ints((cols, rows) if switch else (rows, cols), dtype, 2)
             y = 2 * (x.astype(F32) @ (b.T if switch else b).astype(F32))
             cfg = TinyConfig(dtype=dtype, rows=rows, cols=cols, swizzle=swizzle, switch=switch)
@@ -94,9 +96,8 @@ def _products():
 
 
 def _stores():
-    for kernel, function, dtypes in ((k.StoreAdd, np.add, ("bfloat16", "float16", "float32")), (k.StoreMin, np.minimum, ("bfloat16", "float16")),
-                                     (k.StoreMax, np.maximum, ("bfloat16", "float16"))):
-        for dtype in dtypes:
+    for kernel, function in ((k.StoreAdd, np.add), (k.StoreMin, np.minimum), (k.StoreMax, np.maximum)):
+        for dtype in ("bfloat16", "float16", "float32")[:3 if kernel is k.StoreAdd else 2]:
             x, y = ints((120, 64), dtype, 1), ints((120, 64), dtype, 2)
             yield Case(f"{kernel.__name__} {dtype}", kernel, TinyConfig(dtype=dtype), dict(X=x, Y=y),
                        dict(Y=function(x.astype(F32), y.astype(F32)).astype(x.dtype)), options=dict(tasks=2))
@@ -107,7 +108,8 @@ def _workers():
     halves = np.concatenate([x[64:], x[:64]])
     yield Case("sync", k.Swap, TinyConfig(consumers=2), dict(X=x, Y=np.zeros_like(x)), dict(Y=halves))
     x = ints((64 * 7, 64), "bfloat16", low=-100, high=101)
-    yield Case("turns", k.Turns, TinyConfig(consumers=2, ping_pong=True), dict(X=x, Y=np.zeros_like(x)), dict(Y=x), options=dict(tasks=7, num_sms=2))
+    yield Case("turns", k.Turns, TinyConfig(consumers=2, ping_pong=True), dict(X=x, Y=np.zeros_like(x)), dict(Y=x),
+               options=dict(tasks=7, num_sms=2))
     n, grid = np.arange(12) * 5 + 3, (3, 4)
     coords = [(i % 8 % 2 if i < 8 else 2, i // 2 if i < 8 else i - 8) for i in range(12)]
     rows = np.array([n // 4, n % 4, np.minimum(n, 14), n % 4 * 2 + n // 4 % 2, [16 * r + c for r, c in coords]])
@@ -116,8 +118,8 @@ def _workers():
 
 
 def _over_ranks():
-    for dtype, op, size in (("bfloat16", "sum", 2), ("float16", "min", 2), ("float32", "sum", 2), ("float32", "max", 3), ("bfloat16", "max", 1),
-                            ("bfloat16", "sum", 4)):
+    for dtype, op, size in (("bfloat16", "sum", 2), ("float16", "min", 2), ("float32", "sum", 2), ("float32", "max", 3),
+                            ("bfloat16", "max", 1), ("bfloat16", "sum", 4)):
         rows, cols, tasks = 16, 40, 5
         m, n = 16 * 2 * tasks - 3, 37                                           # cut by both edges
         cfg = TinyConfig(dtype=dtype, rows=rows, cols=cols, pieces=2, op=op)
@@ -127,13 +129,13 @@ def _over_ranks():
         owner = np.arange(m) // (2 * rows) % size
         y = np.zeros_like(x[0])
         options, arrays = dict(tasks=tasks, world=size), dict(X=x, Y=y)
+        own = [np.where((owner == r)[:, None], total, x[r]) for r in range(size)]
         label = f"{dtype} {op} {size}"
-        yield Case(f"all_reduce {label}", k.AllReduce, cfg, arrays, dict(X=total, Y=y), options=options)
-        yield Case(f"reduce {label}", k.Reduce, cfg, arrays, dict(X=[np.where((owner == r)[:, None], total, x[r]) for r in range(size)], Y=y),
-                   options=options)
+        yield Case(f"all_reduce {label}", over.AllReduce, cfg, arrays, dict(X=total, Y=y), options=options)
+        yield Case(f"reduce {label}", over.Reduce, cfg, arrays, dict(X=own, Y=y), options=options)
         if op == "sum":
             yield _elsewhere(cfg, dtype, size, tasks)
-            yield Case(f"broadcast {label}", k.Broadcast, cfg, arrays, dict(X=np.choose(owner[:, None], x) if size > 1 else x[0]), options=options)
+            yield Case(f"broadcast {label}", over.Broadcast, cfg, arrays, dict(X=np.choose(owner[:, None], x)), options=options)
 
 
 def _elsewhere(cfg, dtype, size, tasks):
@@ -146,7 +148,7 @@ def _elsewhere(cfg, dtype, size, tasks):
     for r in range(size):
         part = total[r::size]
         y[r][:len(part)] = part
-    return Case(f"reduce elsewhere {dtype} {size}", k.ReduceElsewhere, cfg, dict(X=x, Y=np.zeros((mine * height, n), x[0].dtype)),
+    return Case(f"reduce elsewhere {dtype} {size}", over.ReduceElsewhere, cfg, dict(X=x, Y=np.zeros((mine * height, n), x[0].dtype)),
                 dict(X=x, Y=[a.reshape(-1, n) for a in y]), options=dict(tasks=tasks, world=size))
 
 
@@ -155,10 +157,10 @@ def _signals():
         cfg = TinyConfig(rows=16, cols=32)
         x = [ints((16 * size, 32), "bfloat16", r) for r in range(size)]
         total = sum(a.astype(F32) for a in x)
-        yield Case(f"barrier {size}", k.Meet, cfg, dict(X=x, Y=np.zeros((16, 32), x[0].dtype)),
-                   dict(Y=[total[16 * r:16 * r + 16].astype(x[0].dtype) for r in range(size)]), options=dict(tasks=size, world=size, calls=3))
-        yield Case(f"relay {size}", k.Relay, TinyConfig(rows=2, cols=32, pieces=8), dict(X=x, Y=x[0]), dict(X=(total * size * size).astype(x[0].dtype)),
-                   options=dict(tasks=size, world=size, calls=3))
+        options, own = dict(tasks=size, world=size, calls=3), [total[16 * r:16 * r + 16].astype(x[0].dtype) for r in range(size)]
+        yield Case(f"barrier {size}", over.Meet, cfg, dict(X=x, Y=np.zeros((16, 32), x[0].dtype)), dict(Y=own), options=options)
+        yield Case(f"relay {size}", over.Relay, TinyConfig(rows=2, cols=32, pieces=8), dict(X=x, Y=x[0]),
+                   dict(X=(total * size * size).astype(x[0].dtype)), options=options)
 
 
 CASES = [case for family in (_through, _elements, _softmax, _products, _stores, _workers, _over_ranks, _signals) for case in family()]

@@ -1,15 +1,15 @@
-"""Tiny kernels that use every primitive; each block plays one task, so semaphores have one phase."""
+"""Tiny kernels of one rank; each block plays one task, so semaphores have one phase."""
 
-from pknumba.primitives import (accumulator, all_reduce, arrive, as_operand, barrier, broadcast, cast, div, exp2, expect, fence_async,
-                                fill, fill_rows, i32, least, load, load_async, load_rows, log2, mask, maximum, minimum, mma, mma_wait,
-                                mod, reduce, ring, row_max, row_sum, signal, store, store_add_async, store_async, store_async_read_wait, store_async_wait,
-                                store_max_async, store_min_async, store_rows, sync, tile_coord, turn_pass, turn_wait, wait, wait_until)
+from pknumba.primitives import (accumulator, arrive, as_operand, cast, div, exp2, expect, fence_async, fill, fill_rows, i32, least, load,
+                                load_async, load_rows, log2, mask, maximum, minimum, mma, mma_wait, mod, ring, row_max, row_sum,
+                                store, store_add_async, store_async, store_async_read_wait, store_async_wait, store_max_async,
+                                store_min_async, store_rows, sync, tile_coord, turn_pass, turn_wait, wait)
 from pknumba.tiles import Semaphore, Tile, shared
 
-from .tiny import Tiny, TinyComm
+from .tiny import Tiny
 
-__all__ = ["Numbers", "Through", "Arithmetic", "Extremes", "Softmax", "Constants", "FromRegisters", "FromShared", "StoreAdd", "StoreMin",
-           "StoreMax", "Swap", "Turns", "AllReduce", "Reduce", "ReduceElsewhere", "Broadcast", "Meet", "Relay"]
+__all__ = ["Numbers", "Through", "Arithmetic", "Extremes", "Softmax", "Constants", "FromRegisters", "FromShared", "StoreAdd",
+           "StoreMin", "StoreMax", "Swap", "Turns"]
 
 
 class Numbers(Tiny):
@@ -214,8 +214,8 @@ class Turns(Swap):
     @staticmethod
     def shared(cfg):
         tile = Tile((2, cfg.rows, cfg.cols), cfg.dtype, cfg.swizzle)
-        return shared(x=tile, y=tile, x_full=Semaphore(2, by="loader"), x_empty=Semaphore(2, by="consumer"), y_full=Semaphore(2, by="consumer"),
-                      y_empty=Semaphore(2, by="storer"))
+        return shared(x=tile, y=tile, x_full=Semaphore(2, by="loader"), x_empty=Semaphore(2, by="consumer"),
+                      y_full=Semaphore(2, by="consumer"), y_empty=Semaphore(2, by="storer"))
 
     @staticmethod
     def loader(cfg, g, s, task):
@@ -244,64 +244,3 @@ class Turns(Swap):
         store_async(g.Y, (task.id, 0), s.y[i])
         store_async_read_wait(0)
         arrive(s.y_empty[i])
-
-
-class AllReduce(TinyComm):
-    """X of every rank becomes the ranks' combination; a window of it is a task."""
-
-    @staticmethod
-    def communicator(cfg, g, s, task):
-        all_reduce(g.X, (task.id * cfg.pieces + task.part, 0), (cfg.rows, cfg.cols), cfg.op, cfg.multicast)
-
-
-class Reduce(TinyComm):
-    """X of the rank that owns a window becomes the ranks' combination."""
-
-    @staticmethod
-    def communicator(cfg, g, s, task):
-        reduce(g.X, (task.id * cfg.pieces + task.part, 0), (cfg.rows, cfg.cols), op=cfg.op, multicast=cfg.multicast)
-
-
-class ReduceElsewhere(TinyComm):
-    """The same into Y, which holds the rank's own windows one after the other."""
-
-    @staticmethod
-    def communicator(cfg, g, s, task):
-        reduce(g.X, (task.id * cfg.pieces + task.part, 0), (cfg.rows, cfg.cols), g.Y, (task.turn * cfg.pieces + task.part, 0),
-               multicast=cfg.multicast)
-
-
-class Broadcast(TinyComm):
-    """Each window of X becomes its owner's on every rank."""
-
-    @staticmethod
-    def communicator(cfg, g, s, task):
-        broadcast(g.X, (task.id * cfg.pieces + task.part, 0), (cfg.rows, cfg.cols), cfg.multicast)
-
-
-class Meet(TinyComm):
-    """A communicator of every rank meets the others', then sums its rank's window of X into Y; a rank has one task."""
-
-    counters = ("met",)
-
-    @staticmethod
-    def communicator(cfg, g, s, task):
-        barrier(g.met, g.epoch)
-        reduce(g.X, (task.id, 0), (cfg.rows, cfg.cols), g.Y, (0, 0))
-
-
-class Relay(TinyComm):
-    """Each rank's storer tells all ranks that its part of X is there; eight communicators then reduce a piece each."""
-
-    counters = ("ready",)
-
-    @staticmethod
-    def storer(cfg, g, s, task):
-        for peer in range(g.world_size):
-            signal(g.ready, task.id, peer)
-
-    @staticmethod
-    def communicator(cfg, g, s, task):
-        wait_until(g.ready, task.id, g.epoch * g.world_size)
-        sync(s)
-        all_reduce(g.X, (task.id * cfg.pieces + task.part, 0), (cfg.rows, cfg.cols))

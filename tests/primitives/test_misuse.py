@@ -255,7 +255,8 @@ def _cut_otherwise(cfg, g, s, task):
 
 def test_windows_cut_otherwise():
     with pytest.raises(ProtocolError, match="edges must cut both windows alike"):
-        run(kernel(TinyComm, "Broken", communicator=_cut_otherwise), X=np.ones((30, 32), dtype_of("bfloat16")), Y=np.ones((32, 32), dtype_of("bfloat16")))
+        run(kernel(TinyComm, "Broken", communicator=_cut_otherwise), TinyConfig(dtype="float32"), X=np.ones((30, 32), np.float32),
+            Y=np.ones((32, 32), np.float32))
 
 
 def _unknown_argument(cfg, g, s, task):

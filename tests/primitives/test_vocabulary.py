@@ -10,7 +10,7 @@ import pytest
 from pknumba import primitives
 from pknumba.lowering import PRIMITIVES
 
-from . import kernels
+from . import kernels, rank_kernels
 from .cases import CASES
 from .test_words import WORDS
 
@@ -58,9 +58,9 @@ def test_values_are_tested():
     """Each primitive is called by a tiny kernel that a case runs, or by the loop that gives roles their tasks."""
     from pknumba.templates import drivers
     used = {case.kernel.__name__ for case in CASES}
-    assert used == set(kernels.__all__)
+    assert used == {*kernels.__all__, *rank_kernels.__all__}
     called = set()
-    for module in (kernels, drivers):
+    for module in (kernels, rank_kernels, drivers):
         tree = ast.parse(Path(module.__file__).read_text())
         called |= {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
     assert set(NAMES) - called == set()

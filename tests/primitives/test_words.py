@@ -8,6 +8,7 @@ import pytest
 from pknumba.lowering import PRIMITIVES
 
 from . import kernels as k
+from . import rank_kernels as r
 from .tiny import TinyConfig, cubin, ptx
 
 pytestmark = pytest.mark.ptx
@@ -16,6 +17,7 @@ BF16, F16, F32 = (TinyConfig(dtype=dtype) for dtype in ("bfloat16", "float16", "
 PAIR, TURNS = TinyConfig(consumers=2), TinyConfig(consumers=2, ping_pong=True)
 COMM = {name: TinyConfig(dtype=name, rows=8, cols=32) for name in ("bfloat16", "float16", "float32")}
 RELAY = TinyConfig(rows=2, cols=32, pieces=8)
+VECTORS = "ld.relaxed.sys.global.v4.b32", "st.relaxed.sys.global.v4.b32"
 
 #: Primitive -> (kernel that uses it, configuration, words of its PTX).
 WORDS = {
@@ -58,14 +60,14 @@ WORDS = {
     "least": (k.Numbers, BF16, "min.s32"),
     "ring": (k.Numbers, BF16, "div.u32", "and.b32"),
     "tile_coord": (k.Numbers, BF16, "div.u32"),
-    "signal": (k.Relay, RELAY, "red.release.sys.global.add.u32"),
-    "signal_all": (k.Relay, RELAY, "fence.proxy.async; fence.acq_rel.sys;", "bar.warp.sync 0xffffffff;", "red.release.sys.global.add.u32"),
-    "wait_until": (k.Relay, RELAY, "ld.acquire.sys.global.u32", "mov.u64 t, %globaltimer;", "vote.sync.all.pred"),
-    "keep_epoch": (k.Relay, RELAY, "st.global.u32 [c+32]"),
-    "barrier": (k.Meet, COMM["bfloat16"], "red.release.sys.global.add.u32", "ld.acquire.sys.global.u32"),
-    "all_reduce": (k.AllReduce, COMM["bfloat16"], "ld.relaxed.sys.global.v4.b32", "st.relaxed.sys.global.v4.b32", "ld.relaxed.sys.global.b16"),
-    "reduce": (k.Reduce, COMM["float16"], "ld.relaxed.sys.global.v4.b32", "st.relaxed.sys.global.v4.b32", "cvt.f32.f16"),
-    "broadcast": (k.Broadcast, COMM["float32"], "ld.relaxed.sys.global.v4.b32", "st.relaxed.sys.global.v4.b32", "st.relaxed.sys.global.f32"),
+    "signal": (r.Relay, RELAY, "red.release.sys.global.add.u32"),
+    "signal_all": (r.Relay, RELAY, "fence.proxy.async; fence.acq_rel.sys;", "bar.warp.sync 0xffffffff;", "red.release.sys.global.add.u32"),
+    "wait_until": (r.Relay, RELAY, "ld.acquire.sys.global.u32", "mov.u64 t, %globaltimer;", "vote.sync.all.pred"),
+    "keep_epoch": (r.Relay, RELAY, "st.global.u32 [c+32]"),
+    "barrier": (r.Meet, COMM["bfloat16"], "red.release.sys.global.add.u32", "ld.acquire.sys.global.u32"),
+    "all_reduce": (r.AllReduce, COMM["bfloat16"], *VECTORS, "ld.relaxed.sys.global.b16"),
+    "reduce": (r.Reduce, COMM["float16"], *VECTORS, "cvt.f32.f16"),
+    "broadcast": (r.Broadcast, COMM["float32"], *VECTORS, "st.relaxed.sys.global.f32"),
 }
 
 
@@ -81,7 +83,7 @@ def test_words(name):
     (k.Through, F16, ["cvt.f32.f16", "cvt.rn.f16x2.f32"]),
     (k.FromRegisters, F16, ["wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"]),
     (k.Arithmetic, F32, ["fma.rn.f32", "rcp.approx.ftz.f32"]),
-    (k.Relay, RELAY, ["bar.sync 4;"]),                         # sync of warps: whoever gave up is not waited for
+    (r.Relay, RELAY, ["bar.sync 4;"]),                         # sync of warps: whoever gave up is not waited for
 ], ids=lambda x: getattr(x, "__name__", ""))
 def test_words_of_variants(kernel, cfg, words):
     text = ptx(kernel, cfg)
@@ -98,19 +100,19 @@ LD_REDUCE, ST = "multimem.ld_reduce.relaxed.sys.global.", "multimem.st.relaxed.s
 def test_multicast(dtype, op, load, store):
     """The switch's instructions are written and assembled; no test runs them."""
     cfg = COMM[dtype].replace(op=op, multicast=True)
-    text = ptx(k.AllReduce, cfg)
+    text = ptx(r.AllReduce, cfg)
     assert LD_REDUCE + load in text and ST + store in text
-    record = cubin(k.AllReduce, cfg)[1]
+    record = cubin(r.AllReduce, cfg)[1]
     assert record["spill"] == 0 and record["notices"] == []
 
 
 def test_multicast_of_the_others():
     cfg = COMM["bfloat16"].replace(multicast=True)
-    text = ptx(k.Reduce, cfg)
+    text = ptx(r.Reduce, cfg)
     assert LD_REDUCE + "add.acc::f32.v4.bf16x2" in text and ST not in text
-    text = ptx(k.Broadcast, cfg)
+    text = ptx(r.Broadcast, cfg)
     assert ST + "v4.bf16x2" in text and LD_REDUCE not in text
-    assert "multimem" not in ptx(k.AllReduce, COMM["bfloat16"])
+    assert "multimem" not in ptx(r.AllReduce, COMM["bfloat16"])
 
 
 def _disassembled(code, tmp_path):
@@ -125,12 +127,12 @@ def _disassembled(code, tmp_path):
 
 
 def test_assembled_multicast(tmp_path):
-    text = _disassembled(cubin(k.AllReduce, COMM["bfloat16"].replace(multicast=True))[0], tmp_path)
+    text = _disassembled(cubin(r.AllReduce, COMM["bfloat16"].replace(multicast=True))[0], tmp_path)
     assert "LDGMC.E.F32ADD.BF16x8" in text
 
 
 @pytest.mark.parametrize("kernel, cfg", [(k.FromRegisters, BF16), (k.FromRegisters, BF16.replace(rows=128, cols=128)),
-                                         (k.Softmax, BF16.replace(rows=128, cols=128)), (k.Turns, TURNS)], ids=lambda x: getattr(x, "__name__", ""))
+                                         (k.Softmax, BF16.replace(rows=128, cols=128)), (k.Turns, TURNS)])
 def test_assembled_without_spills(kernel, cfg):
     record = cubin(kernel, cfg)[1]
     assert record["spill"] == record["stack"] == 0 and record["notices"] == []
