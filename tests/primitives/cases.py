@@ -6,6 +6,7 @@ import numpy as np
 
 from . import kernels as k
 from . import rank_kernels as over
+from .attention import Attention, AttentionConfig, reference
 from .tiny import TinyConfig, dtype_of, ints
 
 __all__ = ["Case", "CASES"]
@@ -95,6 +96,14 @@ def _products():
                        dict(X=x, B=b, Y=np.zeros((rows, cols), x.dtype)), dict(Y=y.astype(x.dtype)))
 
 
+def _attention():
+    for dtype, d, kv in (("bfloat16", 64, 64), ("float16", 128, 128)):
+        rng, cfg, rows = np.random.default_rng(0), AttentionConfig(dtype=dtype, d=d, kv=kv), 3 * kv
+        q, keys, v = (rng.standard_normal((rows, d)).astype(dtype_of(dtype)) for _ in range(3))
+        yield Case(f"attention {dtype} {d} {kv}", Attention, cfg, dict(Q=q, K=keys, V=v, O=np.zeros_like(q)),
+                   dict(O=reference(q, keys, v, 0.25)), tolerance=dict(O=6e-3), options=dict(tasks=-(-rows // 128)))
+
+
 def _stores():
     for kernel, function in ((k.StoreAdd, np.add), (k.StoreMin, np.minimum), (k.StoreMax, np.maximum)):
         for dtype in ("bfloat16", "float16", "float32")[:3 if kernel is k.StoreAdd else 2]:
@@ -163,4 +172,5 @@ def _signals():
                    dict(X=(total * size * size).astype(x[0].dtype)), options=options)
 
 
-CASES = [case for family in (_through, _elements, _softmax, _products, _stores, _workers, _over_ranks, _signals) for case in family()]
+CASES = [case for family in (_through, _elements, _softmax, _products, _attention, _stores, _workers, _over_ranks, _signals)
+         for case in family()]

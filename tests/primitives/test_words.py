@@ -9,6 +9,7 @@ from pknumba.lowering import PRIMITIVES
 
 from . import kernels as k
 from . import rank_kernels as r
+from .attention import Attention, AttentionConfig
 from .tiny import TinyConfig, cubin, ptx
 
 pytestmark = pytest.mark.ptx
@@ -132,7 +133,8 @@ def test_assembled_multicast(tmp_path):
 
 
 @pytest.mark.parametrize("kernel, cfg", [(k.FromRegisters, BF16), (k.FromRegisters, BF16.replace(rows=128, cols=128)),
-                                         (k.Softmax, BF16.replace(rows=128, cols=128)), (k.Turns, TURNS)])
+                                         (k.Softmax, BF16.replace(rows=128, cols=128)), (k.Turns, TURNS),
+                                         (Attention, AttentionConfig(d=128, kv=128))], ids=lambda x: getattr(x, "__name__", ""))
 def test_assembled_without_spills(kernel, cfg):
     record = cubin(kernel, cfg)[1]
     assert record["spill"] == record["stack"] == 0 and record["notices"] == []
