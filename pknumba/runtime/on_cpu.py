@@ -88,7 +88,7 @@ class Cpu:
         heap: interpreter.mpi's shared heap, where ranks are processes.
     """
 
-    device, stream = None, 0
+    device, stream, crowded = None, 0, False
     limit_s = 0
     error_record = abort_word = abort_table = 0
 

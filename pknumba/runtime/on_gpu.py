@@ -64,8 +64,10 @@ class Gpu:
         """Multiprocessors for this rank, given who else is on its device."""
         everyone = self.link.allgather((self.info.uuid, self.info.mps), "World")
         sharing = sum(uuid == self.info.uuid for uuid, _ in everyone)
+        parted = processes and self.info.mps and os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+        self.crowded = sharing > 1 and not parted
         share = self.info.sms
-        if sharing > 1 and not (processes and self.info.mps and os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")):
+        if self.crowded:
             share = max(1, share // sharing) if self.info.mps or not processes else share
         if sharing > 1 and processes and not self.info.mps and self.link.rank == 0 and wanted is None:
             warnings.warn(f"World: {sharing} ranks share {self.info.name} (device {self.device}) without MPS. They take turns, "

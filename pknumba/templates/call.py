@@ -82,7 +82,7 @@ class DeviceCall:
             params += [(struct.pack("<i", v), 4) for v in (value if isinstance(value, tuple) else (value,))]
         params.append((struct.pack("<Q", workspace.context.pointer), 8))
         grid, _ = _grid(kernel, world, cfg, numbers["tasks"])
-        self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=True)
+        self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.crowded)
         self.fire = self.launch.fire
 
 
