@@ -10,7 +10,7 @@ from math import prod
 
 from .errors import ConfigError
 
-__all__ = ["ITEMSIZE", "DTYPES", "Tile", "Semaphore", "Config", "Role", "Task", "shared", "layout", "SHARED_LIMIT"]
+__all__ = ["ITEMSIZE", "DTYPES", "Tile", "Semaphore", "Config", "Role", "Task", "TileTask", "shared", "layout", "SHARED_LIMIT"]
 
 #: Bytes of an element of each dtype, by its NumPy (or ml_dtypes) name.
 ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "int32": 4, "uint32": 4}
@@ -119,6 +119,10 @@ class Role:
 #: What a role is given to do. ``id``: number of the task; ``turn``: how many tasks this block had before; ``part``: which
 #: worker of a role that works together; ``owner``: rank that owns the task; ``step``: ring steps this block took before.
 Task = namedtuple("Task", "id turn part owner step")
+
+#: A task of a kernel that says where its tasks lie (``locate``). ``row``, ``col``: of the output tile, in tiles; ``first``: row
+#: of A that tile row 0 starts at; ``peer``: rank whose memory the tile is stored to, None for this rank's own.
+TileTask = namedtuple("TileTask", (*Task._fields, "row", "col", "first", "peer"))
 
 
 def shared(**declarations):

@@ -27,8 +27,10 @@ class Tensor:
     def __repr__(self):
         return f"Tensor({self.name!r}, shape={self.shape}, dtype={self.dtype}, rank {self.rank} of {self.world_size})"
 
-    def window(self, coord, shape, peer=None):
+    def window(self, coord, shape, peer=None, first_row=0):
         """The window of `shape` at `coord`, which counts windows: rows = prod(shape[:-1]), columns = shape[-1].
+
+        ``first_row`` is the row that coordinate 0 stands for.
 
         What lies beyond the array's edge reads as zero and is not written.
         """
@@ -39,7 +41,7 @@ class Tensor:
         if view is None:
             view = self._views[peer] = _View(self, peer)
         rows, cols = prod(shape[:-1]), shape[-1]
-        row, col = int(coord[0]) * rows, int(coord[1]) * cols
+        row, col = int(coord[0]) * rows + int(first_row), int(coord[1]) * cols
         if row < 0 or col < 0:
             raise error(ProtocolError, running(), f"tensor {self.name}: window {tuple(map(int, coord))} of {tuple(shape)} starts "
                                                   "before the array. Coordinates count windows from 0.")

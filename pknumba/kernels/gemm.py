@@ -24,14 +24,18 @@ class Gemm(LCS):
             c_turn=Semaphore(1, by="consumer"))
 
     @staticmethod
-    def loader(cfg, g, s, task):                # one thread: global -> shared
+    def locate(cfg, g, task):
         row, col = tile_coord(task.id, g.grid, cfg.group_m)
+        return row, col, 0, None
+
+    @staticmethod
+    def loader(cfg, g, s, task):                # one thread: global -> shared
         for k in range(g.k_tiles):
             stage, phase = ring(task.step + k, cfg.stages)
             wait(s.ab_empty[stage], phase ^ 1)
             expect(s.ab_full[stage], s.a[stage], s.b[stage])
-            load_async(s.a[stage], g.A, (row, k), s.ab_full[stage])
-            load_async(s.b[stage], g.B, (col, k) if cfg.b_transposed else (k, col), s.ab_full[stage])
+            load_async(s.a[stage], g.A, (task.row, k), s.ab_full[stage], task.first)
+            load_async(s.b[stage], g.B, (task.col, k) if cfg.b_transposed else (k, task.col), s.ab_full[stage])
 
     @staticmethod
     def consumer(cfg, g, s, task):              # a warpgroup: rows task.part of the tile
@@ -61,11 +65,10 @@ class Gemm(LCS):
 
     @staticmethod
     def storer(cfg, g, s, task):                # one thread: shared -> global
-        row, col = tile_coord(task.id, g.grid, cfg.group_m)
         for p in range(cfg.panels):
             stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
             wait(s.c_full[stage], phase)
-            store_async(g.C, (row, col * cfg.panels + p), s.c[stage])
+            store_async(g.C, (task.row, task.col * cfg.panels + p), s.c[stage], task.peer)
             store_async_read_wait(cfg.c_lag)
             if p >= cfg.c_lag:                  # read: that panel may be overwritten
                 arrive(s.c_empty[ring(task.turn * cfg.panels + p - cfg.c_lag, cfg.c_stages)[0]])

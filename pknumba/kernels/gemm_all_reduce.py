@@ -1,7 +1,7 @@
 """GEMM + all-reduce: on every rank C = sum over ranks r of A_r @ B_r. C (M, N) is symmetric memory."""
 
 from ..config import GemmAllReduceConfig
-from ..primitives import all_reduce, signal, store_async_wait, tile_coord, wait_until
+from ..primitives import all_reduce, signal, store_async_wait, wait_until
 from ..templates import LCSC, multiply
 from .gemm import Gemm
 
@@ -22,8 +22,7 @@ class GemmAllReduce(LCSC, Gemm):
     @staticmethod
     def communicator(cfg, g, s, task):          # a warp: piece task.part of a tile that this rank owns
         wait_until(g.done, task.id, g.epoch * g.world_size)
-        row, col = tile_coord(task.id, g.grid, cfg.group_m)
-        all_reduce(g.C, (row * cfg.pieces + task.part, col), (cfg.piece_m, cfg.tile_n))
+        all_reduce(g.C, (task.row * cfg.pieces + task.part, task.col), (cfg.piece_m, cfg.tile_n))
 
 
 def gemm_all_reduce(world, A, B, *, out=None, config=None, stream=None):

@@ -15,7 +15,7 @@ from numba.cuda import cgutils, types
 from ..errors import CompileError
 from .blame import blame
 from .cubin import facts
-from .ptx import BOXES
+from .ptx import BOXES, PEER_BOXES
 from .types import I32
 
 ARCH = (9, 0, "a")
@@ -80,7 +80,7 @@ def compile_entry(entry, parameters, threads, name):
     middle = time.perf_counter()
     cubin, log = _link(lto, name)
     record = _read_log(log, cubin)
-    record.update(boxes={k: [list(b) for b in v] for k, v in BOXES.items()}, numba_s=round(middle - start, 2),
+    record.update(boxes=_listed(BOXES), peer_boxes=_listed(PEER_BOXES), numba_s=round(middle - start, 2),
                   link_s=round(time.perf_counter() - middle, 2))
     if record["notices"] or record["spill"]:
         raise CompileError(f"{name}: {record['spill']} bytes spilled; {'; '.join(record['notices']) or 'no notice'}. A kernel must keep "
@@ -88,10 +88,15 @@ def compile_entry(entry, parameters, threads, name):
     return cubin, record
 
 
+def _listed(boxes):
+    return {name: [list(b) for b in found] for name, found in boxes.items()}
+
+
 def _frontend(entry, parameters, threads, name, output):
     """numba's part. What a role or a lowering got wrong comes out as ContractError, anything else as CompileError."""
     entry.__name__ = entry.__qualname__ = name
     BOXES.clear()
+    PEER_BOXES.clear()
     with _compiling():
         try:
             return cuda.compile(entry, types.void(parameters), device=False, abi="numba", cc=ARCH, launch_bounds=(threads, 1),

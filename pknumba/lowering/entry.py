@@ -186,7 +186,7 @@ def make_entry(plan):
                  few=_set_registers("dec", plan.registers[0]), many=_set_registers("inc", plan.registers[1]),
                  cuda=cuda)
     for name, role in plan.roles.items():
-        space[name] = device(plan.drivers[name](device(getattr(plan.kernel, name)), steps))
+        space[name] = device(plan.drivers[name](plan.kernel.played(name, device), steps))
         space[f"bind_{name}"] = _bind(_globals_type(plan, role))
         space[f"share_{name}"] = view(SharedType(plan.places, role))
     exec(_source(plan), space)

@@ -12,7 +12,8 @@ from .types import F32, I32, I64
 #: Shared-memory offset (from the block's base) of the address of the launch context: the semaphores end before it.
 CONTEXT = HEADER - 64
 #: Byte offsets in a tensor's parameter; its tensor maps follow from MAPS on, 128 bytes each.
-POINTER, PEERS, PITCH, ROWS, COLS, WORLD, RANK, MULTICAST, MAPS = 0, 8, 16, 24, 28, 32, 36, 40, 128
+#: TABLES: device addresses of tables with every rank's tensor map, one for each box that is moved to or from peers.
+POINTER, PEERS, PITCH, ROWS, COLS, WORLD, RANK, MULTICAST, TABLES, MAPS = 0, 8, 16, 24, 28, 32, 36, 40, 48, 128
 #: Byte offsets in the parameter of counters: own counters, the table of every rank's, world size, rank.
 OWN, TABLE, COUNTERS_WORLD, COUNTERS_RANK = 0, 8, 16, 20
 #: Byte offsets in the launch context (device memory).
@@ -28,9 +29,21 @@ ROLE_NUMBERS = ("", "loader", "consumer", "storer", "communicator")
 #: Tensor -> boxes (rows, columns, swizzle) that the copy engine moves, in the order of its tensor maps: the host encodes
 #: the maps from this. Filled while a kernel is lowered.
 BOXES = {}
+#: The same for boxes of peers' memory, whose maps lie in tables.
+PEER_BOXES = {}
 SLOTS = 2
 
 _LETTER = {I32: "r", I64: "l", F32: "f"}
+
+
+def _slot(recorded, tensor, box, swizzle):
+    """Number of the tensor's map for boxes of that shape, recorded if it is new."""
+    boxes, key = recorded.setdefault(tensor.ident, []), (*box, swizzle)
+    if key not in boxes:
+        boxes.append(key)
+    need(len(boxes) <= SLOTS, f"tensor {tensor.ident}: moves boxes {boxes}. A tensor has room for {SLOTS} tensor maps. Use tiles "
+         "of equal shape.")
+    return boxes.index(key)
 
 
 class Ptx:
@@ -129,13 +142,12 @@ class Ptx:
 
     def tensor_map(self, address, tensor, box, swizzle):
         """Address of the tensor's map for boxes of that shape."""
-        boxes = BOXES.setdefault(tensor.ident, [])
-        key = (*box, swizzle)
-        if key not in boxes:
-            boxes.append(key)
-        need(len(boxes) <= SLOTS, f"tensor {tensor.ident}: moves boxes {boxes}. A tensor has room for {SLOTS} tensor maps. Use tiles "
-             "of equal shape.")
-        return self.b.add(address, self.const(MAPS + 128 * boxes.index(key), I64))
+        return self.b.add(address, self.const(MAPS + 128 * _slot(BOXES, tensor, box, swizzle), I64))
+
+    def peer_map(self, address, tensor, box, swizzle, peer):
+        """Address of the map of a rank's part of the tensor."""
+        table = self.parameter(I64, address, TABLES + 8 * _slot(PEER_BOXES, tensor, box, swizzle))
+        return self.b.add(table, self.wide(self.b.shl(peer, self.const(7))))
 
     def tensor(self, address, *names):
         """Fields of a tensor's parameter: pointer (own memory), peers (table of every rank's), multicast, pitch (bytes), rows, cols,

@@ -25,12 +25,17 @@ def _boxes(tensor, tile):
     return [(r * tile.cols * tile.itemsize + i * span, r, i * tile.panel) for r in outer for i in range(tile.panels)], (rows, tile.panel)
 
 
+def _map(p, tensor_at, tensor, tile, box, peer):
+    """Address of the tensor map of this rank's tensor, or of a peer's."""
+    return p.tensor_map(tensor_at, tensor, box, tile.swizzle) if peer is None else p.peer_map(tensor_at, tensor, box, tile.swizzle, peer)
+
+
 def _store(text, tensor, tile):
     boxes, box = _boxes(tensor, tile)
 
-    def emit(p, tensor_at, coord, tile_at, peer_map=None):
+    def emit(p, tensor_at, coord, tile_at, peer):
         row, col = p.scale(coord[0], prod(tile.shape[:-1])), p.scale(coord[1], tile.cols)
-        map_at = p.tensor_map(tensor_at, tensor, box, tile.swizzle)
+        map_at = _map(p, tensor_at, tensor, tile, box, peer)
         for offset, r, c in boxes:
             p(text, map_at, p.b.add(tile_at, p.const(offset)), p.b.add(col, p.const(c)), p.b.add(row, p.const(r)))
         p("cp.async.bulk.commit_group;")
@@ -38,7 +43,7 @@ def _store(text, tensor, tile):
 
 
 @primitive(scope="thread")
-def load_async(tile, tensor, coord, sem):
+def load_async(tile, tensor, coord, sem, first_row=0):
     """Start tile = tensor[coord]; its bytes complete on ``sem`` (announced by ``expect``).
 
     Args:
@@ -46,19 +51,20 @@ def load_async(tile, tensor, coord, sem):
         tensor: global memory ``g.name`` (M, N).
         coord: (row, column) counted in tiles of this shape.
         sem: the semaphore whose ``wait`` makes the tile readable.
+        first_row: row of the tensor that coordinate 0 stands for.
 
     PTX: cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.
     """
-    transfer("load_async", tensor.window(coord, tile.shape), tile, completes=sem)
+    transfer("load_async", tensor.window(coord, tile.shape, first_row=first_row), tile, completes=sem)
 
 
 @load_async.lowering
-def _(tile, tensor, coord, sem):
+def _(tile, tensor, coord, sem, first_row):
     boxes, box = _boxes(tensor, tile)
     text = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];"
 
-    def emit(p, tile_at, tensor_at, coord, sem_at):
-        row, col = p.scale(coord[0], prod(tile.shape[:-1])), p.scale(coord[1], tile.cols)
+    def emit(p, tile_at, tensor_at, coord, sem_at, first):
+        row, col = p.b.add(p.scale(coord[0], prod(tile.shape[:-1])), first), p.scale(coord[1], tile.cols)
         map_at = p.tensor_map(tensor_at, tensor, box, tile.swizzle)
         for offset, r, c in boxes:
             p(text, p.b.add(tile_at, p.const(offset)), map_at, p.b.add(col, p.const(c)), p.b.add(row, p.const(r)), sem_at)
@@ -66,74 +72,75 @@ def _(tile, tensor, coord, sem):
 
 
 @primitive(scope="thread")
-def store_async(tensor, coord, tile):
+def store_async(tensor, coord, tile, peer=None):
     """Start tensor[coord] = tile, as a bulk group of this thread.
 
     Args:
-        tensor: global memory ``g.name`` (M, N) of this rank.
+        tensor: global memory ``g.name`` (M, N).
         coord: (row, column) counted in tiles of this shape.
         tile: shared tile (..., rows, columns) of the tensor's dtype, visible to the copy engine (``fence_async`` by its
             writers before they arrived).
+        peer: rank whose memory is written; None: this rank's.
 
     PTX: cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group, cp.async.bulk.commit_group.
     """
-    transfer("store_async", tile, tensor.window(coord, tile.shape))
+    transfer("store_async", tile, tensor.window(coord, tile.shape, peer))
 
 
 @store_async.lowering
-def _(tensor, coord, tile):
+def _(tensor, coord, tile, peer):
     return _store("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$2, $3}], [$1];", tensor, tile)
 
 
 @primitive(scope="thread")
-def store_add_async(tensor, coord, tile):
+def store_add_async(tensor, coord, tile, peer=None):
     """Start tensor[coord] += tile, element by element and atomically, rounded to the tensor's dtype at each addition.
 
     Args:
-        tensor, coord, tile: as in ``store_async``.
+        tensor, coord, tile, peer: as in ``store_async``.
 
     PTX: cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group.
     """
-    transfer("store_add_async", tile, tensor.window(coord, tile.shape), combine="add")
+    transfer("store_add_async", tile, tensor.window(coord, tile.shape, peer), combine="add")
 
 
 @store_add_async.lowering
-def _(tensor, coord, tile):
+def _(tensor, coord, tile, peer):
     return _store("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [$0, {$2, $3}], [$1];", tensor, tile)
 
 
 @primitive(scope="thread")
-def store_min_async(tensor, coord, tile):
+def store_min_async(tensor, coord, tile, peer=None):
     """Start tensor[coord] = min(tensor[coord], tile), element by element and atomically. Not for float32.
 
     Args:
-        tensor, coord, tile: as in ``store_async``.
+        tensor, coord, tile, peer: as in ``store_async``.
 
     PTX: cp.reduce.async.bulk.tensor.2d.global.shared::cta.min.tile.bulk_group.
     """
-    transfer("store_min_async", tile, tensor.window(coord, tile.shape), combine="min")
+    transfer("store_min_async", tile, tensor.window(coord, tile.shape, peer), combine="min")
 
 
 @store_min_async.lowering
-def _(tensor, coord, tile):
+def _(tensor, coord, tile, peer):
     need(tile.dtype != "float32", f"{tile.role.name}: store_min_async of float32. The copy engine has min and max for 16-bit floats.")
     return _store("cp.reduce.async.bulk.tensor.2d.global.shared::cta.min.tile.bulk_group [$0, {$2, $3}], [$1];", tensor, tile)
 
 
 @primitive(scope="thread")
-def store_max_async(tensor, coord, tile):
+def store_max_async(tensor, coord, tile, peer=None):
     """Start tensor[coord] = max(tensor[coord], tile), element by element and atomically. Not for float32.
 
     Args:
-        tensor, coord, tile: as in ``store_async``.
+        tensor, coord, tile, peer: as in ``store_async``.
 
     PTX: cp.reduce.async.bulk.tensor.2d.global.shared::cta.max.tile.bulk_group.
     """
-    transfer("store_max_async", tile, tensor.window(coord, tile.shape), combine="max")
+    transfer("store_max_async", tile, tensor.window(coord, tile.shape, peer), combine="max")
 
 
 @store_max_async.lowering
-def _(tensor, coord, tile):
+def _(tensor, coord, tile, peer):
     need(tile.dtype != "float32", f"{tile.role.name}: store_max_async of float32. The copy engine has min and max for 16-bit floats.")
     return _store("cp.reduce.async.bulk.tensor.2d.global.shared::cta.max.tile.bulk_group [$0, {$2, $3}], [$1];", tensor, tile)
 

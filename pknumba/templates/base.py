@@ -5,7 +5,7 @@ import inspect
 from ..errors import ConfigError, ContractError
 from ..lowering import KernelMeta
 from ..tiles import SHARED_LIMIT, Config, Semaphore, layout
-from .drivers import in_turns, pieces, together
+from .drivers import in_turns, located, pieces, together
 
 #: Registers of an SM, and of a thread at most without spilling into the next multiple of 8.
 REGISTERS, MOST = 65536, 255
@@ -29,6 +29,9 @@ class Template(metaclass=KernelMeta):
     def shared(cfg):
         raise NotImplementedError
 
+    #: Static function (cfg, g, task) -> (row, col, first, peer) of a TileTask: roles are then given TileTasks.
+    locate = None
+
     @staticmethod
     def steps(cfg, g, number):
         """Ring steps that a task takes: k_tiles, unless the kernel's tasks differ in length."""
@@ -51,6 +54,12 @@ class Template(metaclass=KernelMeta):
     @classmethod
     def all_numbers(kernel):
         return {**kernel.numbers, "rank": 1, "world_size": 1, "comm_sms": 1}
+
+    @classmethod
+    def played(kernel, name, adapt=lambda function: function):
+        """The function that plays a role, given Tasks. ``adapt``: what an executor makes of a function."""
+        role = adapt(getattr(kernel, name))
+        return role if kernel.locate is None else adapt(located(role, adapt(kernel.locate)))
 
     @classmethod
     def driver(kernel, role):

@@ -118,7 +118,7 @@ class InterpretedCall:
         fields = {**self.tensors, **self.counters, **self.numbers, "epoch": self.workspace.epoch}
         g = namedtuple("Globals", fields)(**fields)
         launch = self.world.session.launch(self.world.rank, kernel.__name__, self.grid, self.world.num_sms)
-        drive = {n: kernel.driver(r)(getattr(kernel, n), kernel.steps) for n, r in self.roles.items()}
+        drive = {n: kernel.driver(r)(kernel.played(n), kernel.steps) for n, r in self.roles.items()}
         sms = self.grid - self.comm
         for number in range(self.grid):
             block = launch.block(number)

@@ -5,7 +5,15 @@ A factory takes the role and the kernel's ``steps`` and returns ``drive(cfg, g, 
 """
 
 from ..primitives import div, i32, keep_epoch, mod, signal_all, turn_first, wait_until
-from ..tiles import Task
+from ..tiles import Task, TileTask
+
+
+def located(role, locate):
+    """The role, given tasks that say where they lie."""
+    def play(cfg, g, s, task):
+        row, col, first, peer = locate(cfg, g, task)
+        role(cfg, g, s, TileTask(task.id, task.turn, task.part, task.owner, task.step, row, col, first, peer))
+    return play
 
 
 def together(role, steps):
