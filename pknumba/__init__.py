@@ -12,6 +12,7 @@ _HOMES = {
     "World": "runtime", "SymmetricArray": "runtime",
     "gemm": "kernels", "gemm_all_reduce": "kernels", "Gemm": "kernels", "GemmAllReduce": "kernels",
     "GemmConfig": "config", "GemmAllReduceConfig": "config",
+    "check": "checking",
     "errors": "",
 }
 __all__ = [*_HOMES, "__version__"]

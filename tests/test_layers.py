@@ -28,7 +28,9 @@ ARROWS = {
     "templates": {"primitives", "runtime", "lowering", "interpreter", "config", "tiles", "errors"},
     "kernels": {"templates", "primitives", "tiles", "config", "errors"},
     "tuning": {"kernels", "runtime", "config", "errors"},
-    "__init__": {"kernels", "runtime", "config", "errors"},
+    "checking": {"kernels", "templates", "primitives", "interpreter", "config", "tiles", "errors"},
+    "__main__": {"checking", "errors"},
+    "__init__": {"kernels", "runtime", "config", "errors", "checking"},
 }
 #: File -> further layers it may import, each with its reason.
 EXTRA_ARROWS = {

@@ -13,11 +13,11 @@ from .operations import transfer
 from .registers import Registers, Rows, elementwise, values
 from .scheduler import Session
 from .semaphore import Semaphore, SemaphoreRing
-from .task import current
+from .task import current, rest
 from .tensor import Tensor, Window
 from .tiles import SharedTile, dtype_of
 from .turns import sync, turn_pass, turn_wait
 
 __all__ = ["Session", "Launch", "Block", "SharedTile", "SemaphoreRing", "Semaphore", "Tensor", "Window", "Counters", "Accumulator",
-           "Registers", "Rows", "elementwise", "values", "current", "read", "write", "transfer", "fence_async", "turn_wait",
+           "Registers", "Rows", "elementwise", "values", "current", "rest", "read", "write", "transfer", "fence_async", "turn_wait",
            "turn_pass", "sync", "dtype_of"]

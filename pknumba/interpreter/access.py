@@ -30,6 +30,9 @@ def access(task, region, kind, name, at, place, generic):
     if cell is None:
         return
     session.accesses += 1
+    if session.events is not None:
+        verb = kind if kind in ("read", "write") else f"{kind} into"
+        session.note(task, "access", f"{verb} {region.label}" if generic else f"{name}: to {verb} {region.label}", place=place)
     check(cell, task, kind, name, region, place)
     if region.__class__ is SharedTile:
         if kind == "write":
@@ -62,6 +65,8 @@ def fence_async(tile):
         for c in (cell, *[other for other, _ in cell.near]):
             if c.write is not None and c.write[5] and c.write[0] == task.component:
                 c.fence = task.epoch
+    if task.session.events is not None:
+        task.session.note(task, "fence", f"fence_async {tile.name}")
 
 
 def read(region):

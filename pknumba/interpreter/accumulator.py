@@ -60,6 +60,7 @@ class Accumulator(Registers):
     def wait(self, pending=0):
         """Finish all but the last `pending` multiplications of this worker. Returns self. PTX: wgmma.wait_group."""
         task = current()
+        begun = task.session.now
         task.pause()
         queue = task.multiplications
         while len(queue) > int(pending):
@@ -67,6 +68,8 @@ class Accumulator(Registers):
         if task.session.races and "mma" in task.queues:
             component, last = task.queues["mma"]
             task.clock = advance(task.clock, component, last - min(int(pending), task.multiplied))
+        if begun is not None:
+            task.session.note(task, "wait", "its multiplications are done" + (f" but for {pending}" if pending else ""), begun)
         return self
 
     @property
@@ -109,7 +112,7 @@ class _Product:
         self.accumulator, self.add, self.transposed, self.task = accumulator, add, transposed, task
         self.a, self.b = (x.copy() if isinstance(x, np.ndarray) else x.array for x in (a, b))
         self.finished = self.waited = False
-        self.operation = Operation("mma", task.launch, self.step)
+        self.operation = Operation("mma", task, tuple("registers" if isinstance(x, np.ndarray) else x.name for x in (a, b)), self.step)
 
     def step(self):
         """The session's turn: this one and those before it."""

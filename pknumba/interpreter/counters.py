@@ -90,6 +90,9 @@ class Counters:
         session.published()
         additions = self._additions(session, peer, number)
         additions.add(before, after, task)
+        session.adders.setdefault(self.name, set()).add(task.role.name)
+        if session.events is not None:
+            session.note(task, "signal", f"signals {self.name}[{number}] of rank {peer} (now {after})")
         waiters, additions.waiters = additions.waiters, []
         for waiter in waiters:
             if reached(after, waiter.wanted[3]):
@@ -101,6 +104,7 @@ class Counters:
     def wait(self, number, value):
         """Until the own counter is >= `value` (acquire, system scope; wraps). PTX: ld.acquire.sys.global.u32."""
         task, number, value = current(), int(number), int(value) & _MASK
+        begun = task.session.now
         task.pause()
         array = self._of(self.rank, number, task)
         additions = self._additions(task.session, self.rank, number)
@@ -110,6 +114,8 @@ class Counters:
             task.park(self, (array, number, additions, value))
         if task.session.races:
             additions.acquire(self._value(array, number), value, task)
+        if begun is not None:
+            task.session.note(task, "wait", f"{self.name}[{number}] >= {value}", begun)
 
     def value(self, number):
         """The own counter's present value, without acquiring anything."""
@@ -151,6 +157,21 @@ class Counters:
         """Whether some of the ranks' additions for this target are there."""
         array, number, _, value = task.wanted
         return 0 < (value - self._value(array, number)) & _MASK < len(self.arrays)
+
+    def awaits(self, task):
+        """The tasks that may still add: of roles that have added to these counters, on ranks that have not in this round."""
+        array, number, additions, value = task.wanted
+        roles = task.session.adders.get(self.name, ())
+        missing = (value - self._value(array, number)) & _MASK
+        here = len(self.arrays) - missing
+        came = {name.split(" block ")[0] for name in additions.by[-here:]} if here > 0 else ()
+        return [t for launch in task.session.launches.values() for block in launch.blocks.values() for t in block.tasks
+                if t is not task and t.role.name in roles and f"rank {t.rank}" not in came]
+
+    def progress(self, task):
+        """(expected, seen) value."""
+        array, number, _, value = task.wanted
+        return value, self._value(array, number)
 
     def describe(self, task):
         array, number, additions, value = task.wanted

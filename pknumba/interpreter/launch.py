@@ -88,6 +88,10 @@ class Launch:
         elif not self.ended:
             self.session.run()
 
+    def awaits(self, task):
+        """Its roles that have not ended."""
+        return [t for b in self.blocks.values() for t in b.tasks if not t.dead]
+
     def describe(self, task):
         left = sum(b.live > 0 for b in self.blocks.values())
         return f"launch {self.name} to end ({left} of {self.grid} blocks have not)"

@@ -17,10 +17,25 @@ _COMBINE = {"add": np.add, "min": np.minimum, "max": np.maximum}
 class Operation:
     """Steps that run one by one, each at a time the session chooses."""
 
-    __slots__ = ("name", "launch", "steps", "position", "priority")
+    __slots__ = ("name", "task", "launch", "steps", "position", "priority", "number", "what")
 
-    def __init__(self, name, launch, *steps):
-        self.name, self.launch, self.steps, self.position, self.priority = name, launch, steps, 0, None
+    def __init__(self, name, task, what, *steps):
+        self.name, self.task, self.launch, self.what = name, task, task.launch, what
+        self.steps, self.position, self.priority = steps, 0, None
+        task.issued += 1
+        self.number = task.issued
+
+    @property
+    def label(self):
+        """Its name in a schedule: the same in every run in which its role takes the same way."""
+        return f"{self.name} {self.number} of {self.task.name}"
+
+    def step_text(self):
+        """What its next step does, for a timeline."""
+        source, target = self.what
+        if self.name == "mma":
+            return f"multiplies {source} and {target}"
+        return f"reads {source}" if not self.position else f"writes {target}"
 
 
 class _Store:
@@ -60,6 +75,7 @@ class BulkStores:
         if what not in ("read", "written"):
             raise ContractError(f"stores.wait: what = {what!r}. It must be 'read' or 'written'.")
         task = self.task
+        begun = task.session.now
         task.pause()
         last = self.count - int(pending)
         while any(not getattr(g, what) for g in self.groups if g.number <= last):
@@ -70,6 +86,8 @@ class BulkStores:
                 task.clock = advance(task.clock, component, latest - self.count + last)
         self.safe = max(self.safe, last)
         self.groups = [g for g in self.groups if g.number > self.safe or not g.written]
+        if begun is not None:
+            task.session.note(task, "wait", f"its bulk stores are {what}" + (f" but for {pending}" if pending else ""), begun)
 
     def describe(self, task):
         last, what = task.wanted
@@ -101,7 +119,7 @@ def transfer(kind, source, target, completes=None, combine=None):
         steps = _load(task, kind, source, target, completes, combine)
     else:
         steps = _store(task, kind, source, target, combine)
-    session.queue.add_operation(Operation(kind, task.launch, *steps))
+    session.queue.add_operation(Operation(kind, task, (source.name, target.name), *steps))
     task.pause()
 
 

@@ -138,8 +138,49 @@ def _any(items, random):
 _POLICIES = {"fifo": Fifo, "random": Random, "pct": Pct, "starve": Starve}
 
 
-def queue(policy, completion, rng):
+class Replay:
+    """A schedule again: who goes, and for how many steps.
+
+    Where an entry cannot be followed (whom it names is not ready) it is skipped, so that a schedule with parts cut out is
+    one too. After the last entry, and for tasks that it does not name, there are as few switches as possible: whoever runs
+    goes on until it must wait, operations take effect when no task can go on.
+
+    Args:
+        schedule: [(label of a task or operation, steps)], as ``Session.schedule()`` gives it.
+    """
+
+    def __init__(self, schedule):
+        self.schedule, self.at, self.left = list(schedule), 0, None
+        self.tasks, self.operations, self.last = {}, {}, None
+
+    def add(self, task):
+        self.tasks[task.label] = task
+
+    def add_operation(self, operation):
+        self.operations[operation.label] = operation
+
+    def next(self):
+        while self.at < len(self.schedule):
+            label, steps = self.schedule[self.at]
+            self.left = steps if self.left is None else self.left
+            if self.left and (label in self.tasks or label in self.operations):
+                self.left -= 1
+                return self._take(label)
+            self.at, self.left = self.at + 1, None
+        if self.last in self.tasks:
+            return self._take(self.last)
+        ready = self.tasks or self.operations
+        return self._take(next(iter(ready))) if ready else None
+
+    def _take(self, label):
+        self.last = label
+        return self.tasks.pop(label) if label in self.tasks else self.operations.pop(label)
+
+
+def queue(policy, completion, rng, schedule=None):
     """The queue of a session. ConfigError for a name that does not exist."""
+    if schedule is not None:
+        return Replay(schedule)
     if policy not in _POLICIES:
         raise ConfigError(f"session: policy = {policy!r}. It must be one of {', '.join(_POLICIES)}.")
     if completion not in ("eager", "random", "late"):

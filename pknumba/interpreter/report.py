@@ -79,9 +79,12 @@ def _never(task):
 
 
 def waiting(task):
-    """What a parked task waits for, as a dict."""
-    place = task.waiting_site or site(task.gr_frame)
-    return dict(origin(task, place), why=task.waiting.describe(task), site=where(place))
+    """What a parked task waits for, as a dict; ``awaits``: (name, state) of the tasks that could bring it about."""
+    place, waiting = task.waiting_site or site(task.gr_frame), task.waiting
+    awaits = [(t.name, "ended" if t.dead else "waits" if t.waiting is not None else "not started" if not t.started else "runs")
+              for t in (waiting.awaits(task) if hasattr(waiting, "awaits") else ())]
+    expected, seen = waiting.progress(task) if hasattr(waiting, "progress") else (None, None)
+    return dict(origin(task, place), why=waiting.describe(task), site=where(place), awaits=awaits, expected=expected, seen=seen)
 
 
 def _lines(rows):

@@ -2,13 +2,15 @@
 
 import contextvars
 import random
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 from greenlet import GreenletExit, getcurrent
 
 from ..errors import ContractError, DeadlockError, HangError
 from . import report
+from .blas import one_blas_thread
 from .clocks import Components, join
+from .history import History
 from .launch import Launch
 from .memory import Memories
 from .operations import Operation
@@ -16,7 +18,7 @@ from .policies import queue
 from .task import HostTask, RoleTask
 
 
-class Session:
+class Session(History):
     """Runs kernels of all ranks in one process, as one interleaving that `seed` chooses.
 
     Args:
@@ -26,7 +28,8 @@ class Session:
         races: check every access with vector clocks; ProtocolErrors about uninitialised or unfenced tiles need it too.
         max_switches: HangError after so many switches; None for no limit.
         watchdog: HangError in a role that runs so many seconds without calling a primitive; None for no limit.
-        trace: keep the names of everything that ran, in order, in ``.trace``.
+        trace: keep who ran in ``.trace``, and what they did in ``.events`` (History).
+        schedule: [(label, steps)], as ``.schedule()`` gives it: repeat it, as far as it can be followed; `policy` then does nothing.
         heap: SharedHeap of ranks in other processes (turns race checking off).
 
     Attributes:
@@ -35,15 +38,16 @@ class Session:
     """
 
     def __init__(self, seed=0, policy="random", completion="random", races=True, max_switches=None, watchdog=None, trace=False,
-                 heap=None):
+                 heap=None, schedule=None):
+        super().__init__(trace)
         self.seed, self.policy, self.completion = seed, policy, completion
         self.races, self.max_switches, self.watchdog, self.heap = races and heap is None, max_switches, watchdog, heap
         self.rng = random.Random(seed)
-        self.queue = queue(policy, completion, self.rng)
+        self._replayed = schedule
+        self.queue = queue(policy, completion, self.rng, schedule)
         self.components, self.memory = Components(), Memories()
         self.switches = self.operations = self.accesses = 0
-        self.trace = [] if trace else None
-        self.blocked, self.tasks, self.launches = {}, {}, {}
+        self.blocked, self.tasks, self.launches, self.adders = {}, {}, {}, {}
         self.hub, self.closing, self.world_size = None, False, 1
         self._streams, self._published, self._reproduce, self._waiting_hosts = {}, {}, None, []
 
@@ -100,7 +104,7 @@ class Session:
         self.hub, self.closing = getcurrent(), False
         self._context = contextvars.copy_context()
         try:
-            with _one_blas_thread(), self._guard() as guard:
+            with one_blas_thread(), self._guard() as guard:
                 self._loop(guard)
         except BaseException as failure:
             report.finish(failure, self)
@@ -166,7 +170,7 @@ class Session:
                     continue
                 return
             if trace is not None:
-                trace.append(item.name)
+                trace.append(item.label)
             if item.__class__ is Operation:
                 self._step(item)
             else:
@@ -176,6 +180,8 @@ class Session:
                 self._resume(item)
 
     def _step(self, operation):
+        if self.events is not None:
+            self.note_step(operation)
         operation.steps[operation.position]()
         operation.position += 1
         if operation.position < len(operation.steps):
@@ -253,7 +259,7 @@ class Session:
                 if task.started and not task.dead:
                     task.throw(GreenletExit)
         self.tasks, self.blocked, self.launches, self._waiting_hosts = {}, {}, {}, []
-        self.queue = queue(self.policy, self.completion, self.rng)
+        self.queue = queue(self.policy, self.completion, self.rng, self._replayed)
         for memory in self.memory:
             memory.shadow.clear()
             memory.counters.clear()
@@ -261,7 +267,6 @@ class Session:
 
 
 _FREE = nullcontext()
-_blas = None
 
 
 class _Why:
@@ -272,19 +277,3 @@ class _Why:
 
     def describe(self, task):
         return self.why() if callable(self.why) else self.why
-
-
-@contextmanager
-def _one_blas_thread():
-    """One BLAS thread while the session runs: with two and a busy neighbour a run takes 5 to 70 times longer."""
-    global _blas
-    if _blas is None:
-        try:
-            from threadpoolctl import ThreadpoolController
-            _blas = ThreadpoolController()          # looks through all loaded libraries: once is enough
-        except ImportError:
-            _blas = False
-    with _blas.limit(limits=1, user_api="blas") if _blas else nullcontext():
-        yield
-
-

@@ -44,6 +44,7 @@ class Semaphore:
     def wait(self, phase):
         """Block until the phase of that parity is complete (acquire). PTX: mbarrier.try_wait.parity."""
         task, parity = current(), int(phase) & 1
+        begun = task.session.now
         task.pause()
         last = self.seen.get(self._observer(task), -2)
         meant = self._meant(last, parity)
@@ -62,6 +63,8 @@ class Semaphore:
         self.seen[self._observer(task)] = meant
         if task.session.races and self.complete_clock[parity] is not None:
             task.clock = join(task.clock, self.complete_clock[parity])
+        if begun is not None:
+            task.session.note(task, "wait", f"{self.name} phase {meant} is complete", begun)
 
     def arrive(self):
         """One arrival of this worker (release). PTX: mbarrier.arrive."""
@@ -80,6 +83,8 @@ class Semaphore:
         self.pending_bytes += int(nbytes)
         self.arrived += 1
         self.arrived_by.append(task.name)
+        if task.session.events is not None:
+            task.session.note(task, "arrive", f"arrives on {self.name} (phase {self.phase}, {self.arrived} of {self.arrivals})")
         if self.arrived > self.arrivals:
             raise error(ProtocolError, task, f"{self.name}: {self.arrived} arrivals in phase {self.phase} (by "
                                              f"{names(self.arrived_by)}), expected {self.arrivals}. Each worker of {self.by} "
@@ -131,6 +136,14 @@ class Semaphore:
 
     def begun(self, task):
         return self.arrived > 0 or self.pending_bytes != 0
+
+    def awaits(self, task):
+        """The tasks that have not arrived in the open phase."""
+        return [t for t in self.block.tasks if t.role.name == self.by and t.name not in self.arrived_by]
+
+    def progress(self, task):
+        """(expected, seen) arrivals of the open phase."""
+        return self.arrivals, self.arrived
 
     def describe(self, task):
         meant, parity = task.wanted

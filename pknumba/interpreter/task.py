@@ -25,6 +25,11 @@ class Task(greenlet):
         self.waiting = self.waiting_site = self.wanted = self.error = None
         self.started = False
 
+    @property
+    def label(self):
+        """Its name in a schedule."""
+        return self.name
+
     def _main(self):
         try:
             self.fn()
@@ -51,6 +56,14 @@ class HostTask(Task):
     """Host code of one rank."""
 
 
+def rest(steps=1):
+    """Host code lets others go first, that many times: a rank that comes late. Does nothing outside a session."""
+    task = getcurrent()
+    for _ in range(steps):
+        if isinstance(task, HostTask):
+            task.pause()
+
+
 class RoleTask(Task):
     """One worker of a role in one block.
 
@@ -66,7 +79,7 @@ class RoleTask(Task):
         self.launch, self.block, self.role, self.part, self.order = launch, block, role, part, order
         self.clock, self.slots, self.queues = None, [], {}
         self.stores = self.turn = None
-        self.multiplications, self.multiplied = [], 0
+        self.multiplications, self.multiplied, self.issued = [], 0, 0
 
     def begin(self, clock):
         """Start from the launch's clock, in a component of its own."""

@@ -12,6 +12,10 @@ class _Turns:
     def __init__(self):
         self.passed, self.clock, self.waiters, self.by = 0, None, [], None
 
+    def awaits(self, task):
+        """The workers that must pass a turn first."""
+        return [t for t in task.block.tasks if t.role is task.role and t is not task]
+
     def describe(self, task):
         if not self.passed:
             return f"turn {task.wanted} (no turn was passed)"
@@ -21,6 +25,7 @@ class _Turns:
 def turn_wait(turn):
     """Block until the workers of this role have passed turns 0 to `turn` - 1. PTX: bar.sync with two ids."""
     task, turn = current(), int(turn)
+    begun = task.session.now
     task.pause()
     turns = task.block.turns.setdefault(task.role.name, _Turns())
     while turns.passed < turn:
@@ -29,6 +34,8 @@ def turn_wait(turn):
     task.turn = turn
     if task.session.races and turns.clock is not None:
         task.clock = join(task.clock, turns.clock)
+    if begun is not None:
+        task.session.note(task, "wait", f"turn {turn} is this worker's", begun)
 
 
 def turn_pass(turn):
@@ -43,6 +50,8 @@ def turn_pass(turn):
     if task.session.races:
         turns.clock = task.clock.copy() if turns.clock is None else join(turns.clock, task.clock)
         task.tick()
+    if task.session.events is not None:
+        task.session.note(task, "arrive", f"passes turn {turn}")
     waiters, turns.waiters = turns.waiters, []
     for waiter in waiters:
         task.session.wake(waiter)
@@ -55,6 +64,14 @@ class _Meeting:
     def __init__(self, workers):
         self.workers, self.generation, self.present, self.clock, self.open_clock = workers, 0, [], None, None
 
+    def awaits(self, task):
+        """The workers that are not here."""
+        return [t for t in self.workers if t not in self.present]
+
+    def progress(self, task):
+        """(expected, seen) workers."""
+        return len(self.workers), len(self.present)
+
     def describe(self, task):
         missing = [t.name for t in self.workers if t not in self.present]
         return f"sync {task.wanted} ({len(self.present)} of {len(self.workers)} workers are here; missing: {names(missing)})"
@@ -64,6 +81,7 @@ def sync():
     """All workers of the current role in this block meet. PTX: bar.sync."""
     task = current()
     session = task.session
+    begun = session.now
     task.pause()
     meeting = task.block.meetings.get(task.role.name)
     if meeting is None:
@@ -83,3 +101,5 @@ def sync():
         task.park(meeting, generation)
     if session.races:
         task.clock = join(task.clock, meeting.clock)
+    if begun is not None:
+        session.note(task, "wait", f"all {len(meeting.workers)} workers are here", begun)

@@ -1,0 +1,122 @@
+"""check(): a kernel over worlds, seeds, policies and ways of completing, with what was found told on one screen."""
+
+import sys
+import time
+from collections import namedtuple
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .play import play_in
+from .shrinking import Attempt, shrink
+from .source import name_of
+from .toys import toy_of
+from .verdict import Failure, Verdict
+from .. import interpreter as cpu
+from ..errors import ConfigError
+
+POLICIES, COMPLETIONS = ("fifo", "random", "pct", "starve"), ("eager", "random", "late")
+#: One run: which ranks, which choices.
+Run = namedtuple("Run", "world seed policy completion")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which runs a check makes. ``runs`` lists them.
+
+    Attributes:
+        worlds: numbers of ranks; None: 1 to 4, or 1 for a kernel that does not communicate. seeds: how many, or which.
+        policies, completions: every policy meets every completion in as many seeds as there are pairs.
+        calls: calls in a row, without a barrier. skew: steps that another rank each time comes late.
+        changes: fields of the configuration to fix (``size=(m, n, k)`` too, for products).
+    """
+
+    worlds: tuple = None
+    seeds: object = 12
+    policies: tuple = POLICIES
+    completions: tuple = COMPLETIONS
+    calls: int = 3
+    skew: int = 40
+    changes: dict = field(default_factory=dict)
+
+    def runs(self, kernel):
+        """The runs, a world's after another's. Raises ConfigError for a name that does not exist."""
+        for name, known in (("policies", POLICIES), ("completions", COMPLETIONS)):
+            for given in getattr(self, name):
+                if given not in known:
+                    raise ConfigError(f"check: {name} = {given!r}. It must be among {', '.join(known)}.")
+        worlds = self.worlds or ((1, 2, 3, 4) if kernel.communicates() else (1,))
+        seeds = range(self.seeds) if isinstance(self.seeds, int) else self.seeds
+        pairs = [(p, self.completions[(i + j) % len(self.completions)]) for j in range(len(self.completions))
+                 for i, p in enumerate(self.policies)]
+        return [Run(world, seed, *pairs[seed % len(pairs)]) for world in worlds for seed in seeds]
+
+
+def check(kernel, *, toy=None, shrink_s=10.0, limit_s=None, progress=None, max_switches=500_000, name=None, **plan):
+    """Run a kernel on the interpreter in many schedules and look for races, deadlocks, misuse and wrong results.
+
+    Args:
+        kernel: class of LCS, LCSC or another template, with a toy problem (see ``pknumba.checking.Toy``).
+        toy: function (world, rng, **changes) -> Toy to use instead of the kernel's.
+        shrink_s: how long to make a failing schedule smaller, in seconds; 0 leaves it.
+        limit_s: stop after so many seconds, failure or not; None: after the last run.
+        progress: function of a line of text, called every two seconds; None: lines on standard error.
+        max_switches: a run that takes more ends with HangError.
+        name: what to call the kernel in the line that reproduces a failure.
+        plan: fields of ``Plan``: worlds, seeds, policies, completions, calls, skew, changes.
+
+    Returns: Verdict, true if nothing was found. It stops at the first finding; ``verdict.failure`` has it.
+
+    Raises: ConfigError or ContractError for a kernel that cannot be run at all.
+    """
+    plan = Plan(**plan)
+    make, runs, start = toy or toy_of(kernel), plan.runs(kernel), time.monotonic()
+    verdict = Verdict(kernel.__name__, name or name_of(kernel), plan, len(runs))
+    tick = _Ticker(progress, kernel.__name__, len(runs), start)
+    for run in runs:
+        if limit_s is not None and time.monotonic() - start > limit_s:
+            break
+        options = dict(seed=run.seed, policy=run.policy, completion=run.completion, max_switches=max_switches)
+        problem = make(run.world, np.random.default_rng(run.seed), **plan.changes)
+        session = cpu.Session(**options)
+        session.reproduce = verdict.line(run)
+        try:
+            play_in(session, kernel, problem, run.world, plan.calls, plan.skew)
+        except Exception as error:                      # noqa: B902 - whatever a kernel does wrong is a finding
+            verdict.failure = _examine(kernel, problem, run, plan, options, error, shrink_s, verdict)
+        verdict.add(run, session)
+        if verdict.failure:
+            break
+        tick(verdict.done)
+    verdict.seconds = time.monotonic() - start
+    return verdict
+
+
+def _examine(kernel, problem, run, plan, options, error, shrink_s, verdict):
+    """The Failure of a run, played again with tracing and shrunk."""
+    def again(session):
+        session.reproduce = verdict.line(run)
+        play_in(session, kernel, problem, run.world, plan.calls, plan.skew)
+
+    found = Attempt(again, **options)
+    if type(found.error) is not type(error):            # depends on more than the seed: nothing to shrink
+        return Failure(run, problem, kernel, error, None)
+    return Failure(run, problem, kernel, error, shrink(again, found, shrink_s, **options) if shrink_s > 0 else None, found)
+
+
+class _Ticker:
+    """A line every two seconds."""
+
+    def __init__(self, progress, name, total, start):
+        self.say, self.name, self.total, self.start = progress or _stderr, name, total, start
+        self.last = start
+
+    def __call__(self, done):
+        now = time.monotonic()
+        if now - self.last >= 2:
+            self.last = now
+            self.say(f"{self.name}: {done} of {self.total} runs, nothing found, {now - self.start:.0f} s")
+
+
+def _stderr(line):
+    print(line, file=sys.stderr, flush=True)

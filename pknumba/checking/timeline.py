@@ -1,0 +1,101 @@
+"""Timelines of a traced run: a few lines of text, a Chrome trace, an SVG."""
+
+import json
+from html import escape
+from itertools import groupby
+
+from ..interpreter.report import where
+
+#: Colours by kind of event.
+COLOURS = {"wait": "#c9ccd1", "arrive": "#e8a33d", "signal": "#d9534f", "access": "#5b8def", "fence": "#9b6dd6", "copy": "#7fb2e5",
+           "mma": "#63a667"}
+
+
+def stretches(events):
+    """[(role, events)] of whoever went on, in order; what the copy engine does for a role is the role's."""
+    ordered = sorted(events, key=lambda e: e.end)
+    return [(lane, list(found)) for lane, found in groupby(ordered, key=_owner)]
+
+
+def text(events, lanes=(), limit=16):
+    """A short timeline of the end of a run.
+
+    Args:
+        events: of a session. lanes: tasks to show; all if empty. limit: lines.
+    """
+    shown = stretches([e for e in events if not lanes or _owner(e) in lanes])
+    lines = []
+    if len(shown) > limit:
+        lines.append(f"  ... {len(shown) - limit} earlier stretches")
+    for lane, found in shown[-limit:]:
+        words = [_words(e) for e in found]
+        told = "; ".join(words if len(words) <= 4 else [words[0], f"({len(words) - 3} more)", *words[-2:]])
+        lines.append(f"  {found[0].end:5d}  {lane:<{max(len(x) for x, _ in shown)}}  {told}")
+    return "\n".join(lines)
+
+
+def _words(event):
+    if event.kind in ("copy", "mma"):
+        return f"({event.lane.split(' of ')[0]} {event.text})"
+    return f"waited: {event.text}" if event.kind == "wait" else event.text
+
+
+def chrome(events):
+    """The run as a JSON text for chrome://tracing or Perfetto: a process for each rank, a thread for each role; steps are microseconds."""
+    rows, threads = [], {}
+    for e in events:
+        thread = threads.setdefault((e.rank, e.lane if e.kind not in ("copy", "mma") else f"{_owner(e)}, asynchronous"), len(threads) + 1)
+        rows.append({"name": e.text, "cat": e.kind, "ph": "X", "ts": e.begin, "dur": max(e.end - e.begin, 1), "pid": e.rank,
+                     "tid": thread, "args": {"at": where(e.place) if e.place else ""}})
+    names = [{"name": "thread_name", "ph": "M", "pid": rank, "tid": tid, "args": {"name": lane}} for (rank, lane), tid in threads.items()]
+    ranks = [{"name": "process_name", "ph": "M", "pid": r, "args": {"name": f"rank {r}"}} for r in sorted({e.rank for e in events})]
+    return json.dumps({"traceEvents": ranks + names + rows, "displayTimeUnit": "ms"})
+
+
+def _owner(event):
+    """Name of the role that issued an operation."""
+    return event.lane.split(" of ", 1)[-1] if " of " in event.lane else event.lane
+
+
+def svg(events, title, marks=(), last=160, width=1200):
+    """The last steps of a run as an SVG: a row for each role, a box for what it does, grey while it waits.
+
+    Args:
+        marks: lanes to emphasise, such as the two of a race. last: how many steps.
+    """
+    if not events:
+        return _document(title, width, 40, [])
+    end = max(e.end for e in events)
+    start = max(end - last, 0)
+    shown = [e for e in events if e.end >= start]
+    lanes = sorted({(e.rank, -1 if e.block is None else e.block, _owner(e)) for e in shown})
+    rows = {lane: i for i, (_, _, lane) in enumerate(lanes)}
+    left, height, unit = 230, 22, (width - 250) / (end - start + 1)
+    parts = []
+    for lane, i in rows.items():
+        y = 40 + i * height
+        weight, ground = ("bold", "#fff4e5") if lane in marks else ("normal", "#f7f8fa")
+        parts.append(f'<rect x="{left}" y="{y}" width="{width - 250}" height="{height - 2}" fill="{ground}"/>')
+        parts.append(f'<text x="{left - 8}" y="{y + 14}" text-anchor="end" font-weight="{weight}">{escape(lane)}</text>')
+    for e in sorted(shown, key=lambda e: e.kind != "wait"):
+        x, y = left + (max(e.begin, start) - start) * unit, 40 + rows[_owner(e)] * height
+        below = 11 if e.kind in ("copy", "mma") else 0
+        place = escape(where(e.place)) if e.place else ""
+        size = max((e.end - max(e.begin, start)) * unit, max(unit, 3) - 1)
+        parts.append(f'<rect x="{x:.1f}" y="{y + 2 + below}" width="{size:.1f}" height="{7 if below else 16}" fill="{COLOURS[e.kind]}">'
+                     f"<title>step {e.begin}-{e.end}: {escape(e.lane)} {escape(e.text)} {place}</title></rect>")
+    return _document(title, width, 60 + len(rows) * height, parts + _legend(left, 50 + len(rows) * height))
+
+
+def _legend(x, y):
+    parts = []
+    for kind, colour in COLOURS.items():
+        parts.append(f'<rect x="{x}" y="{y - 8}" width="9" height="9" fill="{colour}"/><text x="{x + 13}" y="{y}">{kind}</text>')
+        x += 75
+    return parts
+
+
+def _document(title, width, height, parts):
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="11">'
+            f'<rect width="100%" height="100%" fill="white"/><text x="10" y="22" font-size="14">{escape(title)}</text>'
+            + "".join(parts) + "</svg>")
