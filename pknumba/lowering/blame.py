@@ -6,7 +6,7 @@ import re
 from ..errors import CompileError, ContractError, PknumbaError
 
 #: Named tuples that a role is given, as roles write them.
-_GIVEN = {"Globals": "g", "Task": "task"}
+_GIVEN = {"Globals": "g", "Task": "task", "TileTask": "task"}
 
 
 def blame(name, error):
