@@ -1,8 +1,9 @@
 """Bulk copies between global and shared memory, by the copy engine (TMA). Coordinates count tiles of the moved shape.
 
-A moved tile is ``prod(leading) * rows`` rows of ``cols`` columns. What lies beyond the array's edge is read as zero and
-never written, so a coordinate may point to a partial tile or past the end. Loads complete on a semaphore; stores are
-counted by the thread that issued them: ``store_async_read_wait`` says that the shared tile may be reused,
+A moved tile is ``prod(leading) * rows`` rows of ``cols`` columns. What lies beyond the array's edge is read as zero and not
+written, so a coordinate may point to a partial tile or past the end; but a store writes pieces of 16 bytes, and the one that the
+last column cuts is written whole, so rows that do not end on 16 bytes must own the rest of their piece. Loads complete on a
+semaphore; stores are counted by the thread that issued them: ``store_async_read_wait`` says that the shared tile may be reused,
 ``store_async_wait`` that the data are in global memory, which is what a signal needs.
 """
 
