@@ -54,6 +54,20 @@ def _through():
                            options=dict(tasks=2), device_only=swizzle != 128)
 
 
+def _elsewhere_by_the_engine():
+    cfg, x = TinyConfig(cols=128), ints((120, 128), "bfloat16", low=-100, high=101)
+    from_row = np.zeros_like(x)
+    from_row[:117] = x[3:]
+    yield Case("from row", k.FromRow, cfg, dict(X=x, Y=np.zeros_like(x)), dict(Y=from_row), options=dict(tasks=2))
+    for size in (1, 2, 3):
+        x = [ints((120, 128), "bfloat16", r) for r in range(size)]
+        zero, options = np.zeros_like(x[0]), dict(tasks=2, world=size)
+        turned = [x[(r - 1) % size] for r in range(size)]
+        yield Case(f"to peer {size}", over.ToPeer, cfg, dict(X=x, Y=zero), dict(Y=turned), options=options)
+        total = sum(a.astype(F32) for a in x)
+        yield Case(f"add to peer {size}", over.AddToPeer, cfg, dict(X=x, Y=zero), dict(Y=total.astype(zero.dtype)), options=options)
+
+
 def _elements():
     for dtype in ("bfloat16", "float32"):
         cfg, x = TinyConfig(dtype=dtype), ints((64, 64), dtype)
@@ -172,5 +186,5 @@ def _signals():
                    dict(X=(total * size * size).astype(x[0].dtype)), options=options)
 
 
-CASES = [case for family in (_through, _elements, _softmax, _products, _attention, _stores, _workers, _over_ranks, _signals)
-         for case in family()]
+_FAMILIES = (_through, _elsewhere_by_the_engine, _elements, _softmax, _products, _attention, _stores, _workers, _over_ranks, _signals)
+CASES = [case for family in _FAMILIES for case in family()]

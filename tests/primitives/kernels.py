@@ -8,7 +8,7 @@ from pknumba.tiles import Semaphore, Tile, shared
 
 from .tiny import Tiny
 
-__all__ = ["Numbers", "Through", "Arithmetic", "Extremes", "Softmax", "Constants", "FromRegisters", "FromShared", "StoreAdd",
+__all__ = ["Numbers", "Through", "FromRow", "Arithmetic", "Extremes", "Softmax", "Constants", "FromRegisters", "FromShared", "StoreAdd",
            "StoreMin", "StoreMax", "Swap", "Turns"]
 
 
@@ -54,6 +54,15 @@ class Through(Tiny):
         wait(s.y_full[0], 0)
         store_async(g.Y, (task.id, 0), s.y)
         store_async_read_wait(0)
+
+
+class FromRow(Through):
+    """The same from row 3 of X on."""
+
+    @staticmethod
+    def loader(cfg, g, s, task):
+        expect(s.x_full[0], s.x)
+        load_async(s.x, g.X, (task.id, 0), s.x_full[0], first_row=3)
 
 
 class Arithmetic(Through):

@@ -1,10 +1,33 @@
 """Tiny kernels over ranks: communicators reduce, broadcast, signal and meet."""
 
-from pknumba.primitives import all_reduce, barrier, broadcast, reduce, signal, sync, wait_until
+from pknumba.primitives import (all_reduce, barrier, broadcast, mod, reduce, signal, store_add_async, store_async, store_async_wait,
+                                sync, wait, wait_until)
 
+from .kernels import Through
 from .tiny import TinyComm
 
-__all__ = ["AllReduce", "Reduce", "ReduceElsewhere", "Broadcast", "Meet", "Relay"]
+__all__ = ["ToPeer", "AddToPeer", "AllReduce", "Reduce", "ReduceElsewhere", "Broadcast", "Meet", "Relay"]
+
+
+class ToPeer(Through):
+    """Y of the next rank = X, by the copy engine."""
+
+    @staticmethod
+    def storer(cfg, g, s, task):
+        wait(s.y_full[0], 0)
+        store_async(g.Y, (task.id, 0), s.y, mod(g.rank + 1, g.world_size))
+        store_async_wait(0)
+
+
+class AddToPeer(Through):
+    """Y of every rank += X of every rank."""
+
+    @staticmethod
+    def storer(cfg, g, s, task):
+        wait(s.y_full[0], 0)
+        for peer in range(g.world_size):
+            store_add_async(g.Y, (task.id, 0), s.y, peer=peer)
+        store_async_wait(0)
 
 
 class AllReduce(TinyComm):

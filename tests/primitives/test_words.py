@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from pknumba.lowering import PRIMITIVES
-
 from . import kernels as k
 from . import rank_kernels as r
 from .attention import Attention, AttentionConfig
@@ -72,7 +70,7 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(PRIMITIVES))
+@pytest.mark.parametrize("name", sorted(WORDS))
 def test_words(name):
     kernel, cfg, *words = WORDS[name]
     text = ptx(kernel, cfg)

@@ -157,4 +157,5 @@ def _matrix(symmetric):
     if symmetric.device == "cpu":
         return Matrix(arrays=symmetric.arrays)
     rows, cols = symmetric.shape
-    return Matrix(symmetric.pointer, rows, cols, symmetric.pitch, symmetric.dtype, symmetric.peers_table)
+    return Matrix(symmetric.pointer, rows, cols, symmetric.pitch, symmetric.dtype, symmetric.peers_table,
+                  targets=tuple((pointer, rows) for pointer in symmetric.pointers))
