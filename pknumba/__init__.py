@@ -10,8 +10,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "World": "runtime", "SymmetricArray": "runtime",
-    "gemm": "kernels", "gemm_all_reduce": "kernels", "Gemm": "kernels", "GemmAllReduce": "kernels",
-    "GemmConfig": "config", "GemmAllReduceConfig": "config",
+    "gemm": "kernels", "gemm_all_reduce": "kernels", "gemm_reduce_scatter": "kernels",
+    "Gemm": "kernels", "GemmAllReduce": "kernels", "GemmReduceScatter": "kernels",
+    "GemmConfig": "config", "GemmAllReduceConfig": "config", "GemmReduceScatterConfig": "config",
     "check": "checking",
     "errors": "",
 }

@@ -6,7 +6,7 @@ from typing import ClassVar
 from .errors import ConfigError
 from .tiles import DTYPES, ITEMSIZE, SHARED_LIMIT, Config
 
-__all__ = ["GemmConfig", "GemmAllReduceConfig", "best"]
+__all__ = ["GemmConfig", "GemmAllReduceConfig", "GemmReduceScatterConfig", "best"]
 
 #: Bytes of shared memory beside the tiles: semaphores, and what aligning the first tile may cost.
 _RESERVED = 2048
@@ -125,6 +125,12 @@ class GemmAllReduceConfig(GemmConfig):
     piece_m: int = 8
 
     runtime: ClassVar[tuple] = ("comm_sms",)
+    #: Bytes of C per second that a communicating SM reduces: measured on two H200s, benchmarks/results/multigpu.jsonl.
+    rate: ClassVar[float] = 14.3e9
+
+    def traffic(self, m, n, k, world):
+        """Bytes that a rank's communicators work on."""
+        return m * n * ITEMSIZE[self.dtype]
 
     @property
     def pieces(self):
@@ -135,10 +141,18 @@ class GemmAllReduceConfig(GemmConfig):
         """Raise ConfigError unless sm_90 can run it."""
         super().check()
         if self.comm_sms < 1:
-            raise ConfigError(f"GemmAllReduceConfig: comm_sms = {self.comm_sms}. At least one SM must communicate.", config=self)
+            raise ConfigError(f"{type(self).__name__}: comm_sms = {self.comm_sms}. At least one SM must communicate.", config=self)
         if self.piece_m < 1 or self.tile_m % self.piece_m:
-            raise ConfigError(f"GemmAllReduceConfig: piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces are equal. "
+            raise ConfigError(f"{type(self).__name__}: piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces are equal. "
                               "Use a divisor.", config=self)
+
+
+@dataclass(frozen=True)
+class GemmReduceScatterConfig(GemmAllReduceConfig):
+    """A GEMM whose tiles go to the ranks that own them, where communicator SMs sum them."""
+
+    #: Bytes of partial products per second that a communicating SM sums: all lie in its own rank's memory.
+    rate: ClassVar[float] = 3e10
 
 
 #: Shapes of GEMM that `best` chooses among, with the share of the tensor cores' rate that each reaches on large problems.
@@ -153,14 +167,13 @@ _GEMMS = (
 )
 
 
-#: FLOP/s of one SM that multiplies at rate 1, and bytes of C per second that one communicating SM reduces over two ranks:
-#: measured on H200s, benchmarks/results/gemm.jsonl and multigpu.jsonl.
-_SM_FLOPS, _SM_REDUCED = 5.3e12, 14.3e9
+#: FLOP/s of one SM that multiplies at rate 1: measured on an H200, benchmarks/results/gemm.jsonl.
+_SM_FLOPS = 5.3e12
 #: Numbers of communicating SMs to choose among.
 _COMM_SMS = (1, 2, 4, 8, 16, 24, 32)
 
 
-def best(m, n, k, num_sms, base=None):
+def best(m, n, k, num_sms, base=None, world=1):
     """The configuration expected to be fastest for C[m, n] over depth k.
 
     A GEMM's time is modelled as waves of tiles over the SMs, each tile costing its depth plus a fixed prologue and epilogue,
@@ -168,7 +181,7 @@ def best(m, n, k, num_sms, base=None):
     communication of the last wave, which nothing hides.
 
     Args:
-        num_sms: SMs that a rank may use. base: a configuration whose class and other fields are kept.
+        num_sms: SMs that a rank may use. base: a configuration whose class and other fields are kept. world: number of ranks.
     """
     base = base or GemmConfig()
     if not hasattr(base, "comm_sms"):
@@ -177,9 +190,9 @@ def best(m, n, k, num_sms, base=None):
 
     def time(comm):
         compute, fields = _fastest(m, n, k, max(1, num_sms - comm))
-        wave = min(m * n, num_sms * fields["tile_m"] * fields["tile_n"])
-        size = ITEMSIZE[base.dtype]
-        return max(compute, m * n * size / (comm * _SM_REDUCED)) + wave * size / (comm * _SM_REDUCED)
+        wave = min(1.0, num_sms * fields["tile_m"] * fields["tile_n"] / (m * n))
+        moving = base.traffic(m, n, k, world) / (comm * base.rate)
+        return max(compute, moving) + wave * moving
     comm = min((c for c in _COMM_SMS if c <= most), key=time)
     return base.replace(comm_sms=comm, **_fastest(m, n, k, max(1, num_sms - comm))[1])
 

@@ -27,6 +27,7 @@ class Operator:
         name: of the public function in pknumba.
         config: name of its configuration class in pknumba.
         summed: True where the result is a sum over ranks.
+        form: what a rank has: "whole" A and C, its share of C's rows ("scattered"), or its share of A's rows ("gathered").
         formula: for people.
     """
 
@@ -34,11 +35,22 @@ class Operator:
     config: str
     summed: bool
     formula: str
+    form: str = "whole"
 
-    def call(self, world, A, B, out=None, config=None):
-        """The operator on this rank's arrays."""
+    @property
+    def symmetric(self):
+        """Whether the result is made in symmetric memory: given as out, it need not be copied from there."""
+        return self.summed and self.form == "whole"
+
+    def call(self, world, A, B, out=None, config=None, rows=None):
+        """The operator on this rank's arrays. rows: of the whole product, where A is gathered."""
         import pknumba
-        return getattr(pknumba, self.name)(world, A, B, out=out, config=config)
+        more = {"rows": rows} if self.form == "gathered" else {}
+        return getattr(pknumba, self.name)(world, A, B, out=out, config=config, **more)
+
+    def share(self, rank, size, m):
+        """Indices of the rows of the whole product that a rank gets."""
+        return np.array_split(np.arange(m), size)[rank] if self.form == "scattered" else np.arange(m)
 
     def make_config(self, changes):
         """Configuration with the fields of ``changes`` (a dict) set; None, which lets the operator choose, without any."""
@@ -62,12 +74,14 @@ class Operator:
         Args:
             inputs: an Inputs.
             rank: whose result.
-            rows: index array of the rows wanted.
+            rows: index array of the rows wanted, of the whole product.
         Returns:
             (value, bound): float64 arrays (len(rows), N). Every element must lie within its bound.
         """
         u, total, bound = ROUNDING[dtype], 0.0, 0.0
         terms = [inputs(r) for r in (range(inputs.size) if self.summed else [rank])]
+        if self.form == "gathered":
+            terms = [(np.concatenate([inputs(r)[0] for r in range(inputs.size)]), terms[0][1])]
         for A, B in terms:
             A, B = A[rows].astype(np.float64), B.astype(np.float64)
             product = A @ B
@@ -92,13 +106,12 @@ class Inputs:
     """
 
     def __init__(self, operator, size, shape, dtype, seed=0, arrays=None):
-        self.size, self.arrays = size, arrays
+        self.operator, self.size, self.arrays = operator, size, arrays
         self.draw = lru_cache(maxsize=8)(lambda rank: operator.make(rank, *shape, dtype, seed))
 
     def __call__(self, rank):
-        if self.arrays is None:
-            return self.draw(rank)
-        return tuple(a[rank] if a.ndim == 3 else a for a in self.arrays)
+        A, B = self.draw(rank) if self.arrays is None else (a[rank] if a.ndim == 3 else a for a in self.arrays)
+        return (np.array_split(A, self.size)[rank] if self.operator.form == "gathered" else A), B
 
 
 def relative_error(value, reference):
@@ -111,4 +124,6 @@ def relative_error(value, reference):
 OPERATORS = {
     "gemm": Operator("gemm", "GemmConfig", summed=False, formula="C = A @ B on every rank"),
     "gemm_all_reduce": Operator("gemm_all_reduce", "GemmAllReduceConfig", summed=True, formula="C = sum over ranks r of A_r @ B_r"),
+    "gemm_reduce_scatter": Operator("gemm_reduce_scatter", "GemmReduceScatterConfig", summed=True, form="scattered",
+                                    formula="rank's rows of the sum over ranks r of A_r @ B_r"),
 }

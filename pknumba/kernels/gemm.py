@@ -3,14 +3,14 @@
 from ..config import GemmConfig
 from ..primitives import (accumulator, arrive, expect, fence_async, load_async, mma, mma_wait, ring, store, store_async,
                           store_async_read_wait, tile_coord, turn_pass, turn_wait, wait)
-from ..templates import LCS, multiply
+from ..templates import LCS, Whole, multiply
 from ..tiles import Semaphore, Tile, shared
 
 
 class Gemm(LCS):
     """Tiles of C over SMs; each SM loads, multiplies and stores at once."""
 
-    config = GemmConfig
+    config, form = GemmConfig, Whole
     tensors = ("A", "B", "C")
 
     @staticmethod
@@ -25,6 +25,7 @@ class Gemm(LCS):
 
     @staticmethod
     def locate(cfg, g, task):
+        """Where a task's tile lies: (row, column, first row of A, peer to store to)."""
         row, col = tile_coord(task.id, g.grid, cfg.group_m)
         return row, col, 0, None
 

@@ -9,7 +9,7 @@ from .gemm import Gemm
 class GemmAllReduce(LCSC, Gemm):
     """Compute SMs write partial tiles of C and tell each tile's owner; the owner's communicators add it over ranks."""
 
-    config = GemmAllReduceConfig
+    config, alone = GemmAllReduceConfig, Gemm
     counters = ("done",)
     symmetric = ("C",)
 

@@ -6,9 +6,9 @@ from ..errors import ContractError, DTypeError, LayoutError, ShapeError, WorldEr
 from ..tiles import DTYPES, ITEMSIZE
 from .fast import is_symmetric, stream_source
 
-#: The arrays as ``runtime.describe`` sees them. ``transposed``: B is the transpose of a row-major array; ``symmetric``: number
-#: of the symmetric array that out is, 0 for any other array.
-Operands = namedtuple("Operands", "a b c transposed symmetric")
+#: The arrays as ``runtime.describe`` sees them. ``m``: rows of the whole product; ``transposed``: B is the transpose of a row-major
+#: array; ``symmetric``: number of the symmetric array that out is, where that matters to other ranks; else 0.
+Operands = namedtuple("Operands", "a b c m transposed symmetric")
 
 
 def check_world(name, world):
@@ -19,7 +19,7 @@ def check_world(name, world):
     world.check()
 
 
-def check(name, kernel, world, A, B, out, config, stream):
+def check(name, kernel, world, A, B, out, config, stream, rows=None):
     """The Operands of a call. Raises the error of the first rule that an argument breaks.
 
     Args:
@@ -44,25 +44,37 @@ def check(name, kernel, world, A, B, out, config, stream):
     _rows(name, "A", a.shape, a.strides, a.dtype)
     transposed = _transposed(b)
     _rows(name, "B", b.shape[::-1] if transposed else b.shape, b.strides[::-1] if transposed else b.strides, b.dtype)
-    c = _check_out(name, world, out, a, b)
+    m = _whole(name, kernel, world, a, rows)
+    c = _check_out(name, world, out, a.dtype, (kernel.form.gotten(m, world), b.shape[1]))
     if config is not None:
         config.replace(dtype=a.dtype, b_transposed=transposed).check()
     stream_source(world, stream, A)()
-    return Operands(a, b, c, transposed, out.number if is_symmetric(out) else 0)
+    return Operands(a, b, c, m, transposed, out.number if is_symmetric(out) and kernel.shares_result() else 0)
 
 
-def _check_out(name, world, out, a, b):
+def _whole(name, kernel, world, a, rows):
+    """Rows of the whole product."""
+    if rows is not None and (not isinstance(rows, int) or rows < 0):
+        raise ShapeError(f"{name}: rows = {rows!r}. It is the number of rows of all ranks' A together. Pass an int, or None.")
+    m = kernel.form.whole(a.shape[0], world, rows)
+    given = kernel.form.given(m, world)
+    if a.shape[0] != given:
+        raise ShapeError(f"{name}: A has shape {_text(a.shape)}. Rank {world.rank}'s share of {m} rows has {given}. Pass "
+                         "numpy.array_split(A, world.size)[world.rank].", shape=_text(a.shape))
+    return m
+
+
+def _check_out(name, world, out, dtype, product):
     from ..runtime import arrays
     if is_symmetric(out) and out.world is not world:
         raise WorldError(f"{name}: out belongs to another world. It must be memory of the world that is passed. Make it by "
                          "world.symmetric.")
     c = _home(name, world, "out", arrays.describe(_local(out), "out"))
-    product = a.shape[0], b.shape[1]
     if tuple(c.shape) != product:
         raise ShapeError(f"{name}: out has shape {_text(c.shape)}. The product has {_text(product)}. Pass an array of that shape, "
                          "or None.", shape=_text(c.shape))
-    if c.dtype != a.dtype:
-        raise DTypeError(f"{name}: out is {c.dtype} and A is {a.dtype}. The result has A's dtype. Pass an array of that dtype, or "
+    if c.dtype != dtype:
+        raise DTypeError(f"{name}: out is {c.dtype} and A is {dtype}. The result has A's dtype. Pass an array of that dtype, or "
                          "None.", dtype=c.dtype)
     _rows(name, "out", c.shape, c.strides, c.dtype)
     if c.device == "cpu" and not c.owner.flags.writeable:

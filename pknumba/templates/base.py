@@ -18,11 +18,13 @@ class Template(metaclass=KernelMeta):
         config: its Config class.
         tensors: names of its global arrays; symmetric: those that peers may read and write.
         counters: names of its counters between ranks; each has one number a task.
+        form: how what it computes is spread over ranks (``forms``); alone: the kernel that does the same on one rank, or None.
         numbers: what else ``g`` holds: {name: how many int32}.
     """
 
     config = Config
     tensors, symmetric, counters = (), (), ()
+    form = alone = None
     numbers = {"grid": 2, "tasks": 1, "k_tiles": 1}
 
     @staticmethod
@@ -45,6 +47,11 @@ class Template(metaclass=KernelMeta):
     @classmethod
     def communicates(kernel):
         return hasattr(kernel, "communicator")
+
+    @classmethod
+    def shares_result(kernel):
+        """Whether what the caller gets is symmetric memory while the kernel runs."""
+        return "out" not in kernel.tensors and "C" in kernel.symmetric
 
     @classmethod
     def all_counters(kernel):

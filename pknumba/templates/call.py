@@ -9,8 +9,9 @@ from ..lowering import cache
 from ..tiles import Semaphore
 
 #: A matrix as a kernel sees it. ``pointer``: device address, or None; ``arrays``: NumPy arrays by rank (interpreter);
-#: ``peers``: device address of the table of every rank's address, or 0; ``pitch``: bytes between rows.
-Matrix = namedtuple("Matrix", "pointer rows cols pitch dtype peers arrays", defaults=(None, 0, 0, 0, "", 0, None))
+#: ``peers``: device address of the table of every rank's address, or 0; ``pitch``: bytes between rows; ``targets``: what the copy
+#: engine may move to and from ranks, ((address, rows) of each), or None.
+Matrix = namedtuple("Matrix", "pointer rows cols pitch dtype peers arrays targets", defaults=(None, 0, 0, 0, "", 0, None, None))
 
 #: Slots for tensor maps in the parameter of a tensor, and the bytes of a header and of a map.
 _SLOTS, _HEADER = 2, 128
@@ -24,6 +25,30 @@ class Workspace:
         self.counters = {n: world.counters(f"{kernel.__name__}.{n}", world.size if n == "finished" else tasks)
                          for n in kernel.all_counters()}
         self.context = world.context(names=lambda record: describe_hang(kernel, cfg, record)) if world.executor == "gpu" else None
+
+
+def device_table(world, data):
+    """Device address of these bytes, on a 256-byte boundary, uploaded once for each world: they must say all that matters of what
+    they point to, since whoever asks for the same bytes gets the same table."""
+    import numpy as np
+    from ..runtime import DeviceArray
+    key = "table", data
+    if key not in world.cache:
+        world.cache[key] = DeviceArray.of(np.frombuffer(data.ljust(-(-len(data) // 4) * 4, b"\0"), "uint32"), world.device)
+    return world.cache[key].pointer
+
+
+def _tensor(world, name, m, record):
+    """The bytes of a tensor's parameter: header, then the tensor maps of this rank's memory."""
+    from ..runtime import tensormap
+    header = struct.pack("<QQQIIIIQ", m.pointer, m.peers, m.pitch, m.rows, m.cols, world.size, world.rank, 0)
+    for rows, cols, swizzle in record["peer_boxes"].get(name, ()):
+        maps = [tensormap.encode(p, (r, m.cols), m.pitch, m.dtype, (rows, cols), swizzle, name) for p, r in m.targets]
+        header += struct.pack("<Q", device_table(world, b"".join(maps)))
+    blob = header.ljust(_HEADER, b"\0")
+    for rows, cols, swizzle in record["boxes"].get(name, ()):
+        blob += tensormap.encode(m.pointer, (m.rows, m.cols), m.pitch, m.dtype, (rows, cols), swizzle, name)
+    return blob.ljust(_HEADER * (1 + _SLOTS), b"\0")
 
 
 def _numbers(kernel, world, numbers, cfg):
@@ -64,17 +89,10 @@ class DeviceCall:
     """A launch with all its arguments packed."""
 
     def __init__(self, kernel, world, cfg, matrices, numbers, workspace):
-        from ..runtime import tensormap
         record = _compiled(kernel, cfg)[1]
         shared_bytes = kernel.places(cfg)[1] + 1024
         function = _function(kernel, world, cfg, shared_bytes)
-        params = []
-        for name in kernel.tensors:
-            m = matrices[name]
-            blob = struct.pack("<QQQIIII", m.pointer, m.peers, m.pitch, m.rows, m.cols, world.size, world.rank).ljust(_HEADER, b"\0")
-            for rows, cols, swizzle in record["boxes"].get(name, ()):
-                blob += tensormap.encode(m.pointer, (m.rows, m.cols), m.pitch, m.dtype, (rows, cols), swizzle)
-            params.append((blob.ljust(_HEADER * (1 + _SLOTS), b"\0"), 128))
+        params = [(_tensor(world, name, matrices[name], record), 128) for name in kernel.tensors]
         for name in kernel.all_counters():
             c = workspace.counters[name]
             params.append((struct.pack("<QQII", c.pointer, c.peers_table, world.size, world.rank).ljust(_HEADER, b"\0"), 128))

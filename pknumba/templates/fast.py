@@ -74,10 +74,11 @@ def stream_source(world, stream, x):
     return lambda: pointer
 
 
-def empty_product(A, B):
-    """An uninitialised array of A's library for A @ B; None where A and B are no matrices (the check says so)."""
+def empty_product(form, world, A, B, rows):
+    """An uninitialised array of A's library for what this rank gets of A @ B; None where A and B are no matrices or world is none
+    (the check says so)."""
     try:
-        shape = (A.shape[0], B.shape[1])
+        shape = (form.gotten(form.whole(A.shape[0], world, rows), world), B.shape[1])
         if type(A).__module__ == "torch":
             return A.new_empty(shape)
         from ..runtime import arrays

@@ -1,6 +1,8 @@
 """Calls of kernels that multiply matrices: what an array must be, padded copies where the copy engine needs them, and a
 cache that makes a repeated call cheap."""
 
+from dataclasses import fields
+
 from .. import config as configs
 from ..errors import ContractError, PknumbaError
 from ..tiles import ITEMSIZE
@@ -12,12 +14,16 @@ _ALIGN = 16         # bytes: where the rows of a tensor map may start
 _REMEMBERED = 4096  # calls
 
 
-def multiply(kernel, world, A, B, out, config, stream):
-    """C = A @ B by ``kernel``, in ``out`` or a new array. Arguments, result and errors are those of the public operators."""
+def multiply(kernel, world, A, B, out, config, stream, rows=None):
+    """C = A @ B by ``kernel``, in ``out`` or a new array. Arguments, result and errors are those of the public operators.
+
+    Args:
+        rows: of the whole product, where A holds only this rank's; None: every rank has as many.
+    """
     if out is None:
-        out = empty_product(A, B)
+        out = empty_product(kernel.form, world, A, B, rows)
     marks = signature(A, B, out)
-    key = (kernel, *marks, config, stream)
+    key = (kernel, *marks, config, stream, rows)
     try:
         call = world.cache.get(key) if None not in marks else None
     except (AttributeError, TypeError):          # no world, no config: the check says which; or a stream that cannot be a key
@@ -25,7 +31,7 @@ def multiply(kernel, world, A, B, out, config, stream):
     if call is not None:
         world.check()
     else:
-        call = MultiplyCall(kernel, world, A, B, out, config, stream)
+        call = MultiplyCall(kernel, world, A, B, out, config, stream, rows)
         if key and None not in marks and world.executor == "gpu":
             _remember(world.cache, key, call)
     call.run(call.stream())
@@ -43,27 +49,29 @@ def _remember(cache, key, call):
 class MultiplyCall:
     """A product of matrices with these arrays: checked, agreed with the other ranks, and packed."""
 
-    def __init__(self, kernel, world, A, B, out, config, stream):
+    def __init__(self, kernel, world, A, B, out, config, stream, rows=None):
         self.name, self.kernel, self.world = kernel.__name__, kernel, world
         check_world(self.name, world)
         self.before, self.after, self.scratch, self.local = [], [], [], is_symmetric(out)
-        a, b, c, transposed, _ = self._agreed(lambda: check(self.name, kernel, world, A, B, out, config, stream), config)
+        a, b, c, m, transposed, _ = self._agreed(lambda: check(self.name, kernel, world, A, B, out, config, stream, rows), config)
         self.stream = stream_source(world, stream, A)
-        (m, k), n = a.shape, b.shape[1]
+        k, n = b.shape
         self.launch = None
         if m == 0 or n == 0:
             return
         cfg = self._config(config, m, n, max(k, 1), a.dtype).replace(b_transposed=transposed or k == 0)
         cfg.check()
-        numbers = {"grid": (-(-m // cfg.tile_m), -(-n // cfg.tile_n)), "k_tiles": -(-max(k, 1) // cfg.tile_k)}
-        numbers["tasks"] = numbers["grid"][0] * numbers["grid"][1]
+        kernel = self.kernel                     # _config may have chosen a simpler one
+        numbers = kernel.form.numbers(m, n, max(k, 1), cfg, world)
         numbers = {name: numbers[name] for name in kernel.numbers}
         key = ("workspace", kernel, cfg, m, n, k, stream if stream is None else self.stream())
         workspace, first = world.cache.get(key), key not in world.cache
         if first:
             workspace = world.cache[key] = Workspace(kernel, world, cfg, numbers["tasks"])
-        c_matrix = self._symmetric(out, c) if "C" in kernel.symmetric else self._result(out, c)
-        matrices = {"A": self._operand(a), "B": self._operand(b, cfg.b_transposed), "C": c_matrix}
+            workspace.memory = kernel.form.memory(world, m, n, max(k, 1), a.dtype)
+        matrices = {"A": self._operand(a), "B": self._operand(b, cfg.b_transposed),
+                    **kernel.form.matrices(workspace.memory, m, n, world)}
+        matrices["out" if "out" in kernel.tensors else "C"] = self._symmetric(out, c) if kernel.shares_result() else self._result(out, c)
         self.launch = prepare(kernel, world, cfg, matrices, numbers, workspace)
         if first and kernel.communicates() and world.size > 1:
             world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
@@ -88,7 +96,7 @@ class MultiplyCall:
         found = problem = None
         try:
             found = check()
-            terms = {"A.shape": list(found.a.shape), "B.shape": list(found.b.shape), "dtype": found.a.dtype,
+            terms = {"A.shape": [found.m, found.a.shape[1]], "B.shape": list(found.b.shape), "dtype": found.a.dtype,
                      "config": repr(config), "layout of B": "columns" if found.transposed else "rows",
                      "out": f"symmetric array {found.symmetric}" if found.symmetric else "no symmetric array"}
             mark = "agreed", kernel, repr(terms)
@@ -111,9 +119,14 @@ class MultiplyCall:
         """The configuration given, or the best one; the same on every rank, whatever its device."""
         kernel = self.kernel
         sms = self._least_sms() if kernel.communicates() else self.world.num_sms
+        if config is not None:
+            check_sms(kernel, config, sms)
+        if self.world.size == 1 and kernel.alone:
+            kernel = self.kernel = kernel.alone
+            config = config and kernel.config(**{f.name: getattr(config, f.name) for f in fields(kernel.config)})
         if config is None:
-            config = configs.best(m, n, k, sms, kernel.config())
-        check_sms(kernel, config, sms)
+            config = configs.best(m, n, k, sms, kernel.config(), self.world.size)
+            check_sms(kernel, config, sms)
         return config.replace(dtype=dtype)
 
     def _least_sms(self):
@@ -127,7 +140,7 @@ class MultiplyCall:
         """A row-major matrix as the copy engine can read it; the transpose of one if ``transposed``."""
         rows, cols = x.shape[::-1] if transposed else x.shape
         if 0 in x.shape:
-            return self._zeros(rows, 8, x.dtype)
+            return self._zeros(max(rows, 1), 8, x.dtype)
         if self.world.executor == "interpreter":
             return self._local(x.owner.T if transposed else x.owner)
         return self._readable(x, rows, cols, x.strides[1 if transposed else 0])
@@ -164,12 +177,16 @@ class MultiplyCall:
         return Matrix(arrays=[array if r == self.world.rank else None for r in range(self.world.size)])
 
     def _result(self, out, c):
-        """C of one rank, or padded memory that is copied to it afterwards."""
+        """C of one rank, or padded memory that is copied to it afterwards.
+
+        The copy engine writes whole 16-byte pieces, also the one that the last column cuts (seen on an H200): rows that do not
+        end on one must not lie beside anything else.
+        """
         if self.world.executor == "interpreter":
             return self._local(c.owner)
         (rows, cols), width = c.shape, c.shape[1] * ITEMSIZE[c.dtype]
         pitch = _padded(width) if rows == 1 else c.strides[0]
-        if c.pointer % _ALIGN == 0 and pitch % _ALIGN == 0:
+        if c.pointer % _ALIGN == 0 and pitch % _ALIGN == 0 and width % _ALIGN == 0:
             return Matrix(c.pointer, rows, cols, pitch, c.dtype)
         from ..runtime import driver
         padded = self._scratch(rows * _padded(width))
@@ -187,7 +204,8 @@ class MultiplyCall:
             self.after.append(self._copy_back(array, c))
         if self.world.executor == "interpreter":
             return Matrix(arrays=[array.peer(r) for r in range(self.world.size)])
-        return Matrix(array.pointer, c.shape[0], c.shape[1], array.pitch, c.dtype, array.peers_table)
+        targets = tuple((pointer, c.shape[0]) for pointer in array.pointers)
+        return Matrix(array.pointer, c.shape[0], c.shape[1], array.pitch, c.dtype, array.peers_table, targets=targets)
 
     def _copy_back(self, array, c):
         if self.world.executor == "interpreter":

@@ -4,7 +4,7 @@ import pytest
 
 from pknumba import config, lowering
 from pknumba.config import GemmAllReduceConfig, GemmConfig
-from pknumba.kernels import Gemm, GemmAllReduce
+from pknumba.kernels import Gemm, GemmAllReduce, GemmReduceScatter
 from pknumba.tiles import Semaphore
 
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
@@ -24,6 +24,9 @@ def cases():
         fields += [dict(b_transposed=False, **f) for f in EXTREME] if kernel is Gemm else EXTREME[:3]
         for f in {repr(family(**f)): f for f in fields}.values():
             yield pytest.param(kernel, family(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
+    for kernel in (GemmReduceScatter,):         # they differ from GemmAllReduce in who is stored to: a few are enough
+        for f in (dict(), dict(SHIPPED[0], dtype="float16"), dict(SHIPPED[5], b_transposed=False)):
+            yield pytest.param(kernel, kernel.config(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
 
 
 @pytest.mark.parametrize("kernel, cfg", list(cases()))

@@ -31,8 +31,9 @@ def test_gemm(dtype):
     assert 0 < float(row[7]) < {"bfloat16": 4e-3, "float16": 5e-4}[dtype]
 
 
-def test_a_row_for_each_number_of_ranks():
-    done = run("gemm_all_reduce", *SMALL, "--world", 1, 2, 3, "--iters", 2)
+@pytest.mark.parametrize("op", ["gemm_all_reduce", "gemm_reduce_scatter"])
+def test_a_row_for_each_number_of_ranks(op):
+    done = run(op, *SMALL, "--world", 1, 2, 3, "--iters", 2)
     assert done.returncode == 0, done.stderr
     assert [row[5] for row in rows(done)] == ["1", "2", "3"] and all(row[-1] == "PASS" for row in rows(done))
 

@@ -1,0 +1,54 @@
+"""GEMM + reduce-scatter: rank r gets its share of the rows of the sum over ranks s of A_s @ B_s, in ordinary memory."""
+
+from ..config import GemmReduceScatterConfig
+from ..primitives import div, i32, least, mod, reduce, signal, store_async_wait, tile_coord, wait_until
+from ..templates import LCSC, Scattered, multiply
+from .gemm import Gemm
+
+
+class GemmReduceScatter(LCSC, Gemm):
+    """Compute SMs store partial tiles to the rank that owns them, each source in a slot of its own; the owner's communicators add
+    the slots in rank order, in float32."""
+
+    config, form, alone = GemmReduceScatterConfig, Scattered, Gemm
+    tensors, symmetric, counters = ("A", "B", "C", "parts", "out"), ("C", "parts"), ("done",)
+    numbers = {**Gemm.numbers, "rows": 1, "extra": 1, "group": 1}
+
+    @staticmethod
+    def locate(cfg, g, task):
+        """Tile after tile of all shares at once; each rank starts with another's and ends with its own."""
+        row, col = tile_coord(div(task.id, g.world_size), g.grid, g.group)
+        peer = mod(i32(task.id + g.rank + 1), g.world_size)
+        return row, col, i32(peer * g.rows + least(peer, g.extra)), peer
+
+    @staticmethod
+    def storer(cfg, g, s, task):
+        Gemm.storer(cfg, g, s, task)
+        store_async_wait(0)                     # written at the peer, not merely read from shared memory
+        signal(g.done, div(task.id, g.world_size), task.peer)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):          # a warp: piece task.part of the task.turn-th tile of this rank's share
+        wait_until(g.done, task.turn, g.epoch * g.world_size)
+        place = task.row * cfg.pieces + task.part, task.col
+        reduce(g.parts, place, (cfg.piece_m, cfg.tile_n), g.out, place)
+
+
+def gemm_reduce_scatter(world, A, B, *, out=None, config=None, stream=None):
+    """This rank's share of the rows of C = sum over the ranks r of the world of A_r @ B_r; collective.
+
+    ``numpy.array_split(C, world.size)[world.rank]``: whole rows in order, the first M % size ranks one more than the others.
+
+    Args:
+        world: World of this rank; every rank calls with arrays of the same shapes and dtype.
+        A: (M, K) bfloat16 or float16, rows contiguous. B: (K, N), row-major or the transpose of a row-major (N, K).
+        out: (rows of this rank, N) of the same dtype, any memory of this rank, rows contiguous; made with A's library if None.
+        config: GemmReduceScatterConfig; chosen by shape if None. stream: as in ``gemm``.
+
+    Returns: this rank's rows of C. Each rank's product is rounded once to the dtype, the sum is made in float32 in rank order
+    and rounded once. The world keeps symmetric memory of M * N elements on each rank for this shape.
+
+    Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError on every rank, before anything is launched;
+    HangError if a rank does not come.
+    """
+    return multiply(GemmReduceScatter, world, A, B, out, config, stream)

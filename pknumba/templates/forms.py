@@ -1,0 +1,103 @@
+"""How a product of matrices is spread over ranks: what each rank gives and gets, and what memory they share for it.
+
+A kernel names its form. ``m`` is always the number of rows of the whole product; a rank's share of them is what
+``numpy.array_split`` gives: whole rows in order, the first ``m % size`` ranks one more than the others.
+"""
+
+import struct
+
+from .call import Matrix, device_table
+
+__all__ = ["share", "rows_of", "Whole", "Scattered"]
+
+
+def share(m, size, rank):
+    """(first row, number of rows) of a rank's share of m rows."""
+    rows, extra = divmod(m, size)
+    return rank * rows + min(rank, extra), rows + (rank < extra)
+
+
+def rows_of(world, array, spots):
+    """A Matrix whose part of rank r is rows of a symmetric array in some rank's memory.
+
+    Args:
+        spots: for every rank r (rank that has the memory, first row, number of rows). On a device a part without rows is the
+            array's last row, which must be one that nobody reads.
+    """
+    if world.executor == "interpreter":
+        return Matrix(arrays=[array.peer(owner)[first:first + rows] for owner, first, rows in spots])
+    last = array.shape[0] - 1
+    targets = tuple((array.pointers[owner] + (first if rows else last) * array.pitch, rows or 1) for owner, first, rows in spots)
+    table = device_table(world, struct.pack(f"<{world.size}Q", *(pointer for pointer, _ in targets)))
+    return Matrix(targets[world.rank][0], spots[world.rank][2], array.shape[1], array.pitch, array.dtype, table, targets=targets)
+
+
+def _cut(m, n, k, cfg):
+    """Numbers of a product that is cut into tiles from its first row on."""
+    grid = -(-m // cfg.tile_m), -(-n // cfg.tile_n)
+    return {"grid": grid, "tasks": grid[0] * grid[1], "k_tiles": -(-k // cfg.tile_k)}
+
+
+class Whole:
+    """A rank has A (m, k) and gets C (m, n)."""
+
+    @staticmethod
+    def whole(given, world, rows):
+        """Rows of the whole product, of which A has ``given``; ``rows`` is what the caller says, or None."""
+        return given
+
+    @staticmethod
+    def given(m, world):
+        """Rows of A that this rank has."""
+        return m
+
+    @staticmethod
+    def gotten(m, world):
+        """Rows of C that this rank gets."""
+        return m
+
+    @staticmethod
+    def numbers(m, n, k, cfg, world):
+        """What ``g`` holds besides rank and world size."""
+        return _cut(m, n, k, cfg)
+
+    @staticmethod
+    def memory(world, m, n, k, dtype):
+        """Symmetric memory that all calls of one shape use, or None. Collective."""
+        return None
+
+    @staticmethod
+    def matrices(memory, m, n, world):
+        """{name of a tensor: Matrix} beside A, B and what this rank gets."""
+        return {}
+
+
+class Scattered(Whole):
+    """A rank has A (m, k) and gets its share of the rows of C, in ``out``. Rank r stores partial tiles to ``C``, whose part of
+    rank p is the slot for r in p's memory; ``parts`` of this rank are the slots in its own, by source."""
+
+    @staticmethod
+    def gotten(m, world):
+        """This rank's share."""
+        return share(m, world.size, world.rank)[1]
+
+    @staticmethod
+    def numbers(m, n, k, cfg, world):
+        """``grid``: of the largest share; ``rows`` and ``extra``: what shares are made of; ``group``: tile rows of a share walked
+        together."""
+        rows, extra = divmod(m, world.size)
+        cut = _cut(-(-m // world.size), n, k, cfg)
+        return {**cut, "tasks": cut["tasks"] * world.size, "rows": rows, "extra": extra, "group": max(1, cfg.group_m // world.size)}
+
+    @staticmethod
+    def memory(world, m, n, k, dtype):
+        """A slot for every source, and a row that nobody reads."""
+        return world.symmetric((world.size * -(-m // world.size) + 1, n), dtype)
+
+    @staticmethod
+    def matrices(memory, m, n, world):
+        """``C`` and ``parts``."""
+        slot, ranks = -(-m // world.size), range(world.size)
+        rows = [share(m, world.size, r)[1] for r in ranks]
+        return {"C": rows_of(world, memory, [(r, world.rank * slot, rows[r]) for r in ranks]),
+                "parts": rows_of(world, memory, [(world.rank, r * slot, rows[world.rank]) for r in ranks])}

@@ -1,0 +1,121 @@
+"""GemmReduceScatter on the interpreter: exact shares of the sum, for any world, with calls in a row and no barrier between them."""
+
+import numpy as np
+import pytest
+
+from pknumba import World, gemm_reduce_scatter
+from pknumba.errors import ShapeError
+from pknumba.kernels import GemmReduceScatter
+
+from . import fused, mutation
+from .products import DTYPES, guarded, matrix, reference, untouched
+
+VARIANTS = fused.variants(GemmReduceScatter)
+WORLDS = (1, 2, 3, 4, 8)
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("world", WORLDS)
+def test_seeds(world, seed):
+    """A configuration, a shape, a policy and a way of completing for each seed; another rank is late each time."""
+    shape = fused.SHAPES[(5 * seed + world) % len(fused.SHAPES)]
+    cfg = VARIANTS[(seed * 7 + world) % len(VARIANTS)].replace(comm_sms=1 + seed % 2, piece_m=(1, 2, 4, 8)[seed % 4])
+    fused.run(GemmReduceScatter, cfg, world, *shape, sms=3 + seed % 3, warps=1 + seed % 4, skew=40 * (seed % 2), **fused.schedule(seed))
+
+
+@pytest.mark.parametrize("number", range(len(VARIANTS)))
+def test_every_configuration(number):
+    fused.run(GemmReduceScatter, VARIANTS[number], 2, *fused.SHAPES[number % 8], seed=number, skew=30)
+
+
+@pytest.mark.parametrize("world, policy, completion", [(3, "starve", "late"), (2, "pct", "random")])
+def test_fifty_calls(world, policy, completion):
+    """New values in the same arrays, ranks late in turn, no barrier: a missing hand-over spoils some call."""
+    fused.run(GemmReduceScatter, fused.toy(GemmReduceScatter), world, 20, 40, 20, calls=50, skew=60, policy=policy, completion=completion)
+
+
+def test_shares_without_rows():
+    for seed in range(4):
+        fused.run(GemmReduceScatter, fused.toy(GemmReduceScatter, comm_sms=2), 8, 3, 5, 7, calls=3, **fused.schedule(seed))
+
+
+def play(kernel, n):
+    """The n-th try of a mutant."""
+    cfg = fused.toy(kernel, ping_pong=n % 2 == 1, c_stages=1 + n % 3)
+    fused.run(kernel, cfg, 2 + n // 2 % 2, calls=3, skew=40, max_switches=200_000, **fused.schedule(n))
+
+
+def test_every_mutant_is_noticed():
+    import importlib
+    module = importlib.import_module("pknumba.kernels.gemm_reduce_scatter")
+    alive, count = mutation.survivors(module, lambda m: m.GemmReduceScatter, play, 12, report=print)
+    assert not alive, "\n".join(alive)
+    assert count >= 6
+
+
+# ---- the public function
+
+def problem(world, seed, shape, dtype, columns=False):
+    """This rank's operands, and (value, bound) of its share."""
+    m, n, k = shape
+    rng = np.random.default_rng(seed)
+    pairs = [(matrix(rng, (m, k), dtype), matrix(rng, (k, n), dtype)) for _ in range(world.size)]
+    a, b = pairs[world.rank]
+    share = [np.array_split(x, world.size)[world.rank] for x in reference(pairs, dtype)]
+    return a, np.asfortranarray(b) if columns else b, share
+
+
+def assert_share(c, share, dtype, what):
+    value, bound = share
+    assert c.shape == value.shape and c.dtype == DTYPES[dtype], what
+    assert (np.abs(c.astype(np.float64) - value) <= bound).all(), what
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_any_size(size, dtype):
+    def main(world):
+        shapes = [(m, n, k) for m in (0, 1, 67, 300) for n in (0, 1, 130) for k in (0, 9)]
+        for i, shape in enumerate(shapes if size < 8 else shapes[::5]):
+            a, b, share = problem(world, i, shape, dtype, i % 2)
+            assert_share(gemm_reduce_scatter(world, a, b), share, dtype, shape)
+
+    World.local(size, executor="interpreter", seed=size).run(main)
+
+
+@pytest.mark.parametrize("kind", ["none", "strided", "symmetric"])
+def test_where_the_share_goes(kind):
+    def main(world):
+        symmetric = world.symmetric((35, 50), "bfloat16")
+        for call in range(3):
+            a, b, share = problem(world, call, (70, 50, 40), "bfloat16")
+            if kind == "strided":
+                out, around = guarded((35, 50), "bfloat16")
+                assert gemm_reduce_scatter(world, a, b, out=out) is out
+                assert untouched(out, around)
+            else:
+                out = gemm_reduce_scatter(world, a, b, out=symmetric if kind == "symmetric" else None)
+                assert kind == "none" or out is symmetric.local
+            assert_share(out, share, "bfloat16", (call, kind))
+
+    World.local(2, executor="interpreter", policy="starve", completion="late").run(main)
+
+
+def test_the_same_sums_as_all_reduce():
+    from pknumba import gemm_all_reduce
+
+    def main(world):
+        a, b, _ = problem(world, 3, (100, 60, 90), "float16")
+        assert (gemm_reduce_scatter(world, a, b) == np.array_split(gemm_all_reduce(world, a, b), world.size)[world.rank]).all()
+
+    World.local(3, executor="interpreter").run(main)
+
+
+def test_wrong_out():
+    def main(world):
+        a, b, share = problem(world, 0, (7, 8, 8), "float16")
+        with pytest.raises(ShapeError, match="out has shape"):
+            gemm_reduce_scatter(world, a, b, out=np.zeros((7, 8), np.float16))
+        assert_share(gemm_reduce_scatter(world, a, b), share, "float16", "after")
+
+    World.local(2, executor="interpreter").run(main)
