@@ -88,5 +88,7 @@ def write(region, values):
         access(task, region, "write", "write", (task.component, task.epoch), site(), generic=True)
     if np.size(values) == 1 and prod(region.shape) != 1:
         values = np.broadcast_to(np.reshape(values, ()), region.shape)
-    region.put(np.asarray(values).astype(region.dtype, copy=False))
+    with np.errstate(over="ignore"):        # what is too large for the dtype becomes infinite, as on the device
+        values = np.asarray(values).astype(region.dtype, copy=False)
+    region.put(values)
     task.pause()

@@ -147,7 +147,9 @@ def _mover(source, target, combine, lock):
             return target.put(new)
         with lock(target):
             old = target.read().astype(np.float32)
-            target.put(_COMBINE[combine](old, new.astype(np.float32)).astype(target.dtype))
+            with np.errstate(all="ignore"):
+                new = _COMBINE[combine](old, new.astype(np.float32)).astype(target.dtype)
+            target.put(new)
     return read, write
 
 

@@ -157,5 +157,5 @@ def _matrix(symmetric):
     if symmetric.device == "cpu":
         return Matrix(arrays=symmetric.arrays)
     rows, cols = symmetric.shape
-    return Matrix(symmetric.pointer, rows, cols, symmetric.pitch, symmetric.dtype, symmetric.peers_table,
-                  targets=tuple((pointer, rows) for pointer in symmetric.pointers))
+    maps = {"targets": tuple((pointer, rows) for pointer in symmetric.pointers)} if "targets" in Matrix._fields else {}
+    return Matrix(symmetric.pointer, rows, cols, symmetric.pitch, symmetric.dtype, symmetric.peers_table, **maps)
