@@ -28,7 +28,7 @@ ARROWS = {
     "templates": {"primitives", "runtime", "lowering", "interpreter", "config", "tiles", "errors"},
     "kernels": {"templates", "primitives", "tiles", "config", "errors"},
     "tuning": {"kernels", "runtime", "config", "errors"},
-    "checking": {"kernels", "templates", "primitives", "interpreter", "config", "tiles", "errors"},
+    "checking": {"kernels", "templates", "primitives", "runtime", "interpreter", "config", "tiles", "errors"},
     "__main__": {"checking", "errors"},
     "__init__": {"kernels", "runtime", "config", "errors", "checking"},
 }

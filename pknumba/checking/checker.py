@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .play import play_in
+from .play import play
 from .shrinking import Attempt, shrink
 from .source import name_of
 from .toys import toy_of
 from .verdict import Failure, Verdict
-from .. import interpreter as cpu
 from ..errors import ConfigError
 
 POLICIES, COMPLETIONS = ("fifo", "random", "pct", "starve"), ("eager", "random", "late")
@@ -45,7 +44,8 @@ class Plan:
             for given in getattr(self, name):
                 if given not in known:
                     raise ConfigError(f"check: {name} = {given!r}. It must be among {', '.join(known)}.")
-        worlds = self.worlds or ((1, 2, 3, 4) if kernel.communicates() else (1,))
+        alone = hasattr(kernel, "communicates") and not kernel.communicates()
+        worlds = self.worlds or ((1,) if alone else (1, 2, 3, 4))
         seeds = range(self.seeds) if isinstance(self.seeds, int) else self.seeds
         pairs = [(p, self.completions[(i + j) % len(self.completions)]) for j in range(len(self.completions))
                  for i, p in enumerate(self.policies)]
@@ -56,7 +56,8 @@ def check(kernel, *, toy=None, shrink_s=10.0, limit_s=None, progress=None, max_s
     """Run a kernel on the interpreter in many schedules and look for races, deadlocks, misuse and wrong results.
 
     Args:
-        kernel: class of LCS, LCSC or another template, with a toy problem (see ``pknumba.checking.Toy``).
+        kernel: class of LCS, LCSC or another template, with a toy problem (see ``pknumba.checking.Toy``); or a program: a function
+            main(world) that every rank runs, which calls operators and raises if a result is wrong.
         toy: function (world, rng, **changes) -> Toy to use instead of the kernel's.
         shrink_s: how long to make a failing schedule smaller, in seconds; 0 leaves it.
         limit_s: stop after so many seconds, failure or not; None: after the last run.
@@ -78,13 +79,13 @@ def check(kernel, *, toy=None, shrink_s=10.0, limit_s=None, progress=None, max_s
             break
         options = dict(seed=run.seed, policy=run.policy, completion=run.completion, max_switches=max_switches)
         problem = make(run.world, np.random.default_rng(run.seed), **plan.changes)
-        session = cpu.Session(**options)
-        session.reproduce = verdict.line(run)
+        again = _player(kernel, problem, run, plan, verdict)
+        sessions = []
         try:
-            play_in(session, kernel, problem, run.world, plan.calls, plan.skew)
+            again(sessions.append, **options)
         except Exception as error:                      # noqa: B902 - whatever a kernel does wrong is a finding
-            verdict.failure = _examine(kernel, problem, run, plan, options, error, shrink_s, verdict)
-        verdict.add(run, session)
+            verdict.failure = _examine(kernel, problem, run, options, error, shrink_s, again, verdict.line(run))
+        verdict.add(run, sessions)
         if verdict.failure:
             break
         tick(verdict.done)
@@ -92,16 +93,22 @@ def check(kernel, *, toy=None, shrink_s=10.0, limit_s=None, progress=None, max_s
     return verdict
 
 
-def _examine(kernel, problem, run, plan, options, error, shrink_s, verdict):
-    """The Failure of a run, played again with tracing and shrunk."""
-    def again(session):
-        session.reproduce = verdict.line(run)
-        play_in(session, kernel, problem, run.world, plan.calls, plan.skew)
+def _player(kernel, problem, run, plan, verdict):
+    """function (keep, **options of Session) that plays one run."""
+    def again(keep, **options):
+        def named(session):
+            session.reproduce = verdict.line(run)
+            keep(session)
+        play(kernel, problem, run.world, plan.calls, skew=plan.skew, keep=named, **options)
+    return again
 
+
+def _examine(kernel, problem, run, options, error, shrink_s, again, line):
+    """The Failure of a run, played again with tracing and shrunk."""
     found = Attempt(again, **options)
     if type(found.error) is not type(error):            # depends on more than the seed: nothing to shrink
-        return Failure(run, problem, kernel, error, None)
-    return Failure(run, problem, kernel, error, shrink(again, found, shrink_s, **options) if shrink_s > 0 else None, found)
+        return Failure(run, problem, kernel, line, error, None)
+    return Failure(run, problem, kernel, line, error, shrink(again, found, shrink_s, **options) if shrink_s > 0 else None, found)
 
 
 class _Ticker:

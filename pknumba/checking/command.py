@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from .checker import COMPLETIONS, POLICIES, check
+from .mutation import mutate
 from .source import load, name_of
 from ..errors import PknumbaError
 
@@ -27,6 +28,7 @@ def add(commands):
     runs.add_argument("--set", metavar="FIELD=VALUE", nargs="+", default=[], type=_field, help="fix fields of the configuration")
     runs.add_argument("--size", type=_positive, nargs=3, metavar=("M", "N", "K"), help="fix the shape of a product")
     runs.add_argument("--limit", type=float, metavar="SECONDS", help="stop after so long")
+    parser.add_argument("--mutate", action="store_true", help="delete or bend each synchronising line; list what nobody notices")
     out = parser.add_argument_group("what to tell")
     out.add_argument("--shrink", type=float, default=10.0, metavar="SECONDS", help="how long to shrink a failing schedule; 0: not at all")
     out.add_argument("--save", metavar="FOLDER", help="write timeline.svg, timeline.json (Chrome trace), waits.svg, schedule.json there")
@@ -47,11 +49,15 @@ def _check(kernel, options):
     changes = dict(options.set)
     if options.size:
         changes["size"] = tuple(options.size)
+    plan = dict(worlds=tuple(options.world) if options.world else None,
+                seeds=options.seeds if options.seed is None else (options.seed,), policies=tuple(options.policy),
+                completions=tuple(options.completion), calls=options.calls, skew=options.skew, changes=changes)
+    if options.mutate:
+        found = mutate(kernel, progress=lambda line: print(line if len(line) < 200 else line[:197] + "..."), **plan)
+        print(found)
+        return 0 if found else 1
     name = options.kernel if ":" in options.kernel else name_of(kernel)
-    verdict = check(kernel, name=name, worlds=tuple(options.world) if options.world else None,
-                    seeds=options.seeds if options.seed is None else (options.seed,), policies=tuple(options.policy),
-                    completions=tuple(options.completion), calls=options.calls, skew=options.skew, changes=changes,
-                    limit_s=options.limit, shrink_s=options.shrink)
+    verdict = check(kernel, name=name, limit_s=options.limit, shrink_s=options.shrink, **plan)
     print(verdict)
     if verdict.failure and options.save:
         print("written: " + ", ".join(map(str, verdict.failure.save(options.save))))

@@ -83,21 +83,37 @@ class _Desk:
         return SimpleNamespace(arrays=arrays)
 
 
-def play(kernel, toy, world=1, calls=2, seed=0, skew=0, **options):
+def play(kernel, toy, world=1, calls=2, seed=0, skew=0, keep=None, **options):
     """Call ``kernel`` on every rank ``calls`` times, with new values in the same arrays and no barrier between.
 
     Args:
-        toy: Toy. skew: how many steps another rank each time comes late. options: of interpreter.Session.
+        toy: Toy; one with a ``main`` is a program, and calls and compares by itself.
+        skew: how many steps another rank each time comes late. options: of interpreter.Session.
+        keep: function that is given the session before it runs.
 
     Returns: the session.
 
     Raises: WrongResult, and whatever the session finds: RaceError, ProtocolError, DeadlockError, ContractError.
     """
-    return play_in(cpu.Session(seed=seed, **options), kernel, toy, world, calls, skew)
+    keep = keep or (lambda session: None)
+    if toy.main is not None:
+        return _run_program(toy, world, keep, seed=seed, **options)
+    session = cpu.Session(seed=seed, **options)
+    keep(session)
+    _play(session, kernel, toy, world, calls, skew)
+    return session
 
 
-def play_in(session, kernel, toy, world=1, calls=2, skew=0):
-    """``play`` in a session of the caller's."""
+def _run_program(toy, size, keep, **options):
+    from ..runtime import World
+    world = World.local(size, executor="interpreter", num_sms=toy.sms, **options)
+    session = world.session
+    keep(session)
+    world.run(toy.main)
+    return session
+
+
+def _play(session, kernel, toy, world, calls, skew):
     rng, seed = np.random.default_rng(session.seed), session.seed
     data = [[toy.inputs(rng, rank) for rank in range(world)] for _ in range(calls)]
     wanted = [toy.expected(inputs) for inputs in data]
@@ -126,4 +142,3 @@ def play_in(session, kernel, toy, world=1, calls=2, skew=0):
         raise wrong[0]
     for rank, r in enumerate(ranks):
         r.check_around(f"{text}, rank {rank}")
-    return session

@@ -2,8 +2,6 @@
 
 import time
 
-from .. import interpreter as cpu
-
 
 class Attempt:
     """What came of one run that followed a schedule.
@@ -13,13 +11,15 @@ class Attempt:
     """
 
     def __init__(self, run, schedule=None, **options):
-        session = cpu.Session(**options, schedule=schedule, trace=True)
-        self.error = None
+        self.error = self.session = None
         try:
-            run(session)
+            run(self._keep, **options, schedule=schedule, trace=True)
         except Exception as error:                      # noqa: B902 - whatever a kernel does wrong is a finding
             self.error = error
-        self.schedule, self.events, self.session = session.schedule(), session.events, session
+        self.schedule, self.events = (self.session.schedule(), self.session.events) if self.session else ([], [])
+
+    def _keep(self, session):
+        self.session = session
 
     @property
     def switches(self):
@@ -43,7 +43,8 @@ def shrink(run, found, seconds=10.0, **options):
     """Cut entries out of the schedule of a failed run as long as it still fails in the same way.
 
     Args:
-        run: function (session) that plays the problem. found: Attempt that failed. seconds: when to stop. options: of Session.
+        run: function (keep, **options of Session) that plays the problem. found: Attempt that failed. seconds: when to stop.
+        options: of Session.
 
     Returns: Shrunk.
     """

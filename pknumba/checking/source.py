@@ -16,7 +16,8 @@ ROLE = ["cfg", "g", "s", "task"]
 
 
 def load(name):
-    """The kernel class that a command line means: an operator's name ("gemm_all_reduce" or "GemmAllReduce"), or "file.py:Class".
+    """The kernel class that a command line means: an operator's name ("gemm_all_reduce" or "GemmAllReduce"), or "file.py:Class". Also
+    a program, "file.py:main".
 
     Raises ContractError if there is none.
     """
@@ -24,9 +25,9 @@ def load(name):
     if path:
         module = _module(path)
         found = vars(module).get(wanted)
-        if not _is_kernel(found):
-            raise ContractError(f"check: {path} has no kernel class {wanted}. It has {', '.join(_kernels(module)) or 'none'}. Name one of "
-                                "them.")
+        if not _is_kernel(found) and not inspect.isfunction(found):
+            have = ", ".join(_kernels(module)) or "none"
+            raise ContractError(f"check: {path} has no kernel class or function {wanted}. Its classes: {have}. Name one of them.")
         return found
     from .. import kernels
     known = _kernels(kernels)
@@ -88,7 +89,7 @@ def tree_of(function):
 def roles_of(kernel):
     """{role's name: function} of a kernel: its static functions (cfg, g, s, task)."""
     found = {}
-    for cls in kernel.__mro__[::-1]:
+    for cls in kernel.__mro__[::-1] if inspect.isclass(kernel) else ():
         for name, raw in vars(cls).items():
             if isinstance(raw, staticmethod) and list(inspect.signature(raw.__func__).parameters) == ROLE:
                 found[name] = raw.__func__

@@ -34,6 +34,12 @@ def text(events, lanes=(), limit=16):
     return "\n".join(lines)
 
 
+def order(schedule, limit=16):
+    """Who went, for how many steps: for runs in which nobody did anything that a timeline shows."""
+    more = f"... {len(schedule) - limit} earlier, " if len(schedule) > limit else ""
+    return "  " + more + ", ".join(f"{label} x {steps}" for label, steps in schedule[-limit:])
+
+
 def _words(event):
     if event.kind in ("copy", "mma"):
         return f"({event.lane.split(' of ')[0]} {event.text})"

@@ -10,6 +10,7 @@ A kernel of your own gets one as a class method::
 A shipped kernel has it in `TOYS`, by class name; what extends a kernel inherits its toy.
 """
 
+import inspect
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..errors import ContractError
 
 @dataclass(frozen=True)
 class Toy:
-    """One small problem.
+    """One small problem. Either ``config``, ``inputs``, ``expected`` and ``numbers``, or ``main``.
 
     Attributes:
         config: the kernel's configuration, with tiles as small as the interpreter takes (it knows no wgmma shapes).
@@ -33,16 +34,18 @@ class Toy:
         text: what it is, for reports.
         call: function (kernel, world, cfg, matrices, numbers, workspace, warps) -> object with ``fire()``; None for the
             templates' own.
+        main: function (world) that every rank runs: it makes arrays, calls operators, and raises if a result is wrong.
     """
 
-    config: object
-    inputs: object
-    expected: object
+    config: object = None
+    inputs: object = None
+    expected: object = None
     numbers: dict = field(default_factory=dict)
     sms: int = 4
     warps: int = 3
     text: str = ""
     call: object = None
+    main: object = None
 
 
 #: Configuration of the toys of matrix products: tiles of 16 x 32 and panels of 8 columns.
@@ -121,10 +124,13 @@ TOYS = {"Gemm": gemm, "GemmAllReduce": gemm}
 
 
 def toy_of(kernel):
-    """function (world, rng, **changes) -> Toy: the kernel's own ``toy``, or that of the nearest class it extends.
+    """function (world, rng, **changes) -> Toy: the kernel's own ``toy``, or that of the nearest class it extends. A function
+    main(world) is its own.
 
     Raises ContractError if there is none.
     """
+    if not inspect.isclass(kernel):
+        return lambda world, rng, **changes: Toy(main=kernel)
     for cls in kernel.__mro__:
         if "toy" in vars(cls):
             return kernel.toy

@@ -15,7 +15,8 @@ class Failure:
     """The first thing that was found.
 
     Attributes:
-        run: Run (world, seed, policy, completion). problem: its Toy. kernel: its class. error: the exception of that run.
+        run: Run (world, seed, policy, completion). problem: its Toy. kernel: its class. line: the
+            command that repeats it. error: the exception of that run.
         shrunk: Shrunk, whose ``attempt`` failed in the same way with few switches; None if it was not shrunk.
         found: Attempt of the run itself; None if a second run did not fail.
     """
@@ -23,6 +24,7 @@ class Failure:
     run: object
     problem: object
     kernel: type
+    line: str
     error: Exception
     shrunk: object = None
     found: object = None
@@ -53,18 +55,18 @@ class Failure:
         """What happened, the shrunk schedule, and the line that reproduces it."""
         attempt = self.attempt
         error = attempt.error if attempt else self.error
-        message, _, line = str(error).partition("\nreproduce: ")
+        message = str(error).partition("\nreproduce: ")[0]
         graph = self.graph
         lines = [f"{type(error).__name__}: " + (message if graph is None else message.splitlines()[0])]
         if graph is not None:
             lines.append(graph.text())
         if isinstance(error, RaceError) and attempt:
             lines.append(self._order())
-        if attempt and attempt.events:
+        if attempt:
             lines.append(self._schedule())
-            lines.append(timeline.text(attempt.events, self.lanes))
+            lines.append(timeline.text(attempt.events, self.lanes) if attempt.events else timeline.order(attempt.schedule))
         lines.append(f"problem: {self.problem.text}" if self.problem.text else "")
-        lines.append(f"reproduce: {line or _line(self.error)}")
+        lines.append(f"reproduce: {self.line}")
         return "\n".join(x for x in lines if x)
 
     def _schedule(self):
@@ -103,10 +105,6 @@ class Failure:
         return [folder / name for name in files]
 
 
-def _line(error):
-    return getattr(error, "_reproduce", "").partition("reproduce: ")[2]
-
-
 @dataclass
 class Verdict:
     """Outcome of a check. True if nothing was found.
@@ -131,12 +129,13 @@ class Verdict:
     def __bool__(self):
         return self.failure is None
 
-    def add(self, run, session):
+    def add(self, run, sessions):
         """Count a run."""
         self.done += 1
-        self.switches += session.switches
-        self.operations += session.operations
-        self.accesses += session.accesses
+        for session in sessions:
+            self.switches += session.switches
+            self.operations += session.operations
+            self.accesses += session.accesses
         if run.world not in self.worlds:
             self.worlds.append(run.world)
 
@@ -159,7 +158,8 @@ class Verdict:
     def __str__(self):
         head = (f"{self.kernel}: {self.done} of {self.total} runs, worlds "
                 f"{', '.join(map(str, self.worlds)) or 'none'}, "
-                f"{self.switches} switches, {self.operations} asynchronous operations, {self.accesses} checked accesses, {self.seconds:.1f} s")
+                f"{self.switches} switches, {self.operations} asynchronous operations, {self.accesses} checked accesses, "
+                f"{self.seconds:.1f} s")
         if self.failure is None:
             short = "" if self.done == self.total else " (stopped early: not all runs were made)"
             return f"{head}\nnothing found: no race, no deadlock, no misuse, exact results{short}"

@@ -160,6 +160,8 @@ class Replay:
         self.operations[operation.label] = operation
 
     def next(self):
+        if not self.tasks and not self.operations:
+            return None                 # hosts may have something to say first; no entry is given up for that
         while self.at < len(self.schedule):
             label, steps = self.schedule[self.at]
             self.left = steps if self.left is None else self.left
@@ -169,8 +171,7 @@ class Replay:
             self.at, self.left = self.at + 1, None
         if self.last in self.tasks:
             return self._take(self.last)
-        ready = self.tasks or self.operations
-        return self._take(next(iter(ready))) if ready else None
+        return self._take(next(iter(self.tasks or self.operations)))
 
     def _take(self, label):
         self.last = label

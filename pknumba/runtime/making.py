@@ -11,7 +11,7 @@ from ..errors import ConfigError
 __all__ = ["mpi_world", "local_world"]
 
 #: Options of an interpreter session; a world on GPUs takes and ignores them, so that one script runs on both.
-_SESSION_OPTIONS = ("seed", "policy", "completion", "races", "max_switches", "watchdog", "trace")
+_SESSION_OPTIONS = ("seed", "policy", "completion", "races", "max_switches", "watchdog", "trace", "schedule")
 _OPTIONS = ("num_sms", "device", "wait_limit_s", "host_limit_s")
 
 

@@ -1,0 +1,127 @@
+"""check(): what is right passes; what is wrong is found, told, shrunk, drawn and reproduced."""
+
+import json
+import xml.dom.minidom
+
+import numpy as np
+import pytest
+
+from pknumba import check, errors
+from pknumba.checking import WrongResult, toy_of
+from pknumba.checking.checker import Plan
+from pknumba.checking.play import play
+from pknumba.kernels import Gemm, GemmAllReduce
+
+from . import kernels
+
+
+@pytest.mark.parametrize("kernel", [Gemm, GemmAllReduce, kernels.Copy])
+def test_right_kernels_pass(kernel):
+    verdict = check(kernel, worlds=(1, 2) if kernel is GemmAllReduce else None, seeds=6)
+    assert verdict and verdict.done == verdict.total and verdict.failure is None, str(verdict)
+    assert "nothing found" in str(verdict) and verdict.accesses and verdict.switches
+    verdict.raise_failure()
+
+
+@pytest.mark.parametrize("kernel, error, words", [
+    (kernels.Hasty, errors.RaceError, ("read of C of rank", "write by store_async of", "storer call store_async_wait", "kernels.py")),
+    (kernels.Silent, errors.DeadlockError, ("done[0]", "expected 2, seen 0", "the storers of ranks 0, 1", "have ended")),
+    (kernels.Swapped, WrongResult, ("C is wrong in", "look at coordinates")),
+])
+def test_wrong_kernels_are_found(kernel, error, words, tmp_path):
+    verdict = check(kernel, worlds=(2,), seeds=6, shrink_s=2)
+    assert not verdict and isinstance(verdict.failure.error, error)
+    text = str(verdict)
+    for word in (*words, "schedule", "reproduce: python -m pknumba check "):
+        if word != "kernels.py":
+            assert word in text, (word, text)
+    assert len(text.splitlines()) < 50
+    with pytest.raises(error):
+        verdict.raise_failure()
+    paths = {p.name: p for p in verdict.failure.save(tmp_path / "report")}
+    assert {"timeline.svg", "timeline.json", "schedule.json", "report.txt"} <= set(paths)
+    assert ("waits.svg" in paths) == (error is errors.DeadlockError)
+    for path in paths.values():
+        if path.suffix == ".svg":
+            xml.dom.minidom.parse(str(path))
+    assert {e["ph"] for e in json.loads(paths["timeline.json"].read_text())["traceEvents"]} == {"X", "M"}
+
+
+def test_a_schedule_is_repeated_exactly():
+    """What a traced run did, replayed, is the same run step by step."""
+    sessions = []
+    toy = toy_of(GemmAllReduce)(2, np.random.default_rng(3), size=(32, 64, 16))
+    for policy in ("random", "pct", "starve"):
+        play(GemmAllReduce, toy, 2, 2, 5, 20, keep=sessions.append, policy=policy, trace=True)
+        play(GemmAllReduce, toy, 2, 2, 5, 20, keep=sessions.append, schedule=sessions[-1].schedule(), trace=True)
+        assert sessions[-1].trace == sessions[-2].trace and sessions[-1].events == sessions[-2].events
+
+
+def test_a_schedule_with_holes_is_one_too():
+    sessions = []
+    toy = toy_of(Gemm)(1, np.random.default_rng(3), size=(32, 64, 16))
+    play(Gemm, toy, 1, 2, 5, keep=sessions.append, trace=True)
+    entries = sessions[0].schedule()[::3] + [("nobody", 3)]
+    play(Gemm, toy, 1, 2, 5, keep=sessions.append, schedule=entries, trace=True)
+    assert len(sessions[1].schedule()) < len(sessions[0].schedule())
+
+
+def test_a_failing_schedule_is_shrunk():
+    """A lost update needs a rank to come between another's two steps: two switches more than none at all, whatever was found."""
+    from pknumba import interpreter as cpu
+    state = {}
+
+    def main(world):
+        if world.rank == 0:
+            state["n"] = 0
+        world.barrier()
+        for _ in range(12):
+            n = state["n"]
+            cpu.rest()
+            state["n"] = n + 1
+        world.barrier()
+        assert state["n"] == 24, f"{24 - state['n']} updates are lost"
+
+    verdict = check(main, worlds=(2,), seeds=5, policies=("random",))
+    shrunk, found = verdict.failure.shrunk, verdict.failure.found
+    assert shrunk.attempt.switches < 12 < found.switches and shrunk.entries and shrunk.tries > 5
+    assert f"shrunk from {found.switches} to {shrunk.attempt.switches} switches" in str(verdict)
+    assert "updates are lost" in str(shrunk.attempt.error)
+
+
+def test_a_program():
+    """check(main): any function that every rank runs."""
+    import ml_dtypes
+    from pknumba import gemm_all_reduce
+
+    def main(world):
+        A, B = (np.ones(shape, ml_dtypes.bfloat16) for shape in ((64, 64), (64, 64)))
+        assert (gemm_all_reduce(world, A, B) == 64 * world.size).all()
+
+    assert check(main, worlds=(1, 3), seeds=3)
+
+
+def test_progress_and_limit():
+    said = []
+    verdict = check(GemmAllReduce, seeds=100, limit_s=2.6, progress=said.append)
+    assert verdict and verdict.done < verdict.total and "stopped early" in str(verdict)
+    assert said and "runs, nothing found" in said[0]
+
+
+def test_every_policy_meets_every_completion():
+    runs = Plan(worlds=(1,)).runs(Gemm)
+    assert len({(r.policy, r.completion) for r in runs}) == len(runs) == 12
+
+
+@pytest.mark.parametrize("plan", [dict(policies=("lifo",)), dict(completions=("never",))])
+def test_unknown_names(plan):
+    with pytest.raises(errors.ConfigError, match="It must be among"):
+        check(Gemm, **plan)
+
+
+def test_a_kernel_without_a_toy():
+    class Bare(Gemm.__mro__[2]):
+        """Of the template only."""
+
+    with pytest.raises(errors.ContractError, match="has no toy problem"):
+        check(Bare)
