@@ -112,7 +112,8 @@ def made(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("change", [
-    dict(kernel=KERNEL.replace("unused", "other")), dict(helper=HELPER.replace("3", "4")), dict(helper=HELPER.replace("TWO = 2", "TWO = 5")),
+    dict(kernel=KERNEL.replace("unused", "other")), dict(helper=HELPER.replace("3", "4")),
+    dict(helper=HELPER.replace("TWO = 2", "TWO = 5")),
     dict(helper=HELPER.replace("other(x)", "other(x + 1)", 1)), dict(kernel=KERNEL.replace("make(1)", "make(2)"))])
 def test_key_depends_on_what_a_role_uses(made, change):
     key = cache.key(made().Mine, GemmConfig())
