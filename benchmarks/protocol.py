@@ -4,7 +4,7 @@
 2. Inputs are random normal numbers: products of zeros run faster.
 3. Buffers rotate over several sets, more bytes in all than the L2 cache holds, as far as they fit in memory.
 4. Variants are interleaved in one run, in rotating order, so that clocks and temperature are the same for all.
-5. Calls shorter than 200 us are batched in CUDA graphs, for every variant alike, so that no host time is measured.
+5. Calls shorter than 250 us are batched in CUDA graphs, for every variant alike, so that no host time is measured.
 6. CUDA events; median, 10th and 90th percentile over at least 30 rounds; with several ranks the maximum over them.
 7. Every number is a JSON line with what is needed to repeat it.
 """
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Bytes that rotating buffers take in all, many times the 60 MB L2 of an H200; long calls flush it themselves in part.
 ROTATE, ROTATE_LONG = 1_000_000_000, 300_000_000
 #: Expected seconds of a call under which calls are batched in graphs.
-SHORT = 200e-6
+SHORT = 250e-6
 
 
 def options(description, out):

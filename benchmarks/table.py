@@ -1,7 +1,8 @@
 """Markdown table of the newest result of every case in benchmarks/results/*.jsonl.
 
     python benchmarks/table.py                     prints it
-    python benchmarks/table.py --write README.md   puts it between the markers of that file
+    python benchmarks/table.py --write README.md   puts it between the markers of that file; README.md holds the bfloat16 cases with a
+                                                   baseline that is not ours, docs/performance.md all
     python benchmarks/table.py --check README.md   exit status 1 if the file holds another table
 """
 
@@ -32,18 +33,27 @@ def shown_time(us):
     return f"{us:.1f} µs" if us < 1e3 else f"{us / 1e3:.2f} ms" if us < 1e6 else f"{us / 1e6:.2f} s"
 
 
+#: How B lies in memory, by the layout of a result.
+LAYOUTS = {"nt": ", B as (N, K)", "nn": ", B as (K, N)"}
+
+
+def short(r):
+    """Whether a result stands in the README: bfloat16, against something that is not ours."""
+    return r["dtype"] == "bfloat16" and bool(r.get("baseline")) and not r["baseline"].startswith("pknumba")
+
+
 def row(r):
     """One row of the table."""
     baseline = f"{r['baseline']}: {shown_time(r['baseline_us'])}" if r.get("baseline_us") else "-"
-    cells = (r["op"], " x ".join(map(str, r["shape"])), r["dtype"], f"{r['world']} / {r['gpus']}", shown_time(r["time_us"]),
+    cells = (r["op"] + LAYOUTS.get(r.get("layout"), ""), " x ".join(map(str, r["shape"])), r["dtype"], f"{r['world']} / {r['gpus']}", shown_time(r["time_us"]),
              f"{r['tflops']:.0f}" if r.get("tflops") else "-", baseline, f"{r['ratio']:.2f}" if r.get("ratio") else "-",
              f"{r['rel_error']:.1e}" if r.get("rel_error") is not None else "-", f"{r['card']}, {r['commit']}")
     return "| " + " | ".join(cells) + " |"
 
 
-def table(folder=RESULTS):
-    """The whole table, or a sentence that there is none yet."""
-    rows = [row(r) for r in newest(folder)]
+def table(folder=RESULTS, keep=lambda r: True):
+    """The table of the results to keep, or a sentence that there is none yet."""
+    rows = [row(r) for r in newest(folder) if keep(r)]
     return "\n".join([HEAD, *rows]) if rows else "Nothing has been measured yet."
 
 
@@ -68,7 +78,7 @@ def main():
         print(table())
         return 0
     text = path.read_text()
-    new = replaced(text, table())
+    new = replaced(text, table(keep=short) if path.name == "README.md" else table())
     if args.check:
         return 0 if new == text else 1
     path.write_text(new)
