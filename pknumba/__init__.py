@@ -12,7 +12,8 @@ _HOMES = {
     "World": "runtime", "SymmetricArray": "runtime",
     "gemm": "kernels", "gemm_all_reduce": "kernels", "gemm_reduce_scatter": "kernels",
     "Gemm": "kernels", "GemmAllReduce": "kernels", "GemmReduceScatter": "kernels",
-    "GemmConfig": "config", "GemmAllReduceConfig": "config", "GemmReduceScatterConfig": "config",
+    "AllReduce": "kernels", "all_reduce": "kernels",
+    "CommConfig": "config", "GemmConfig": "config", "GemmAllReduceConfig": "config", "GemmReduceScatterConfig": "config",
     "check": "checking",
     "errors": "",
 }

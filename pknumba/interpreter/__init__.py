@@ -13,11 +13,12 @@ from .operations import transfer
 from .registers import Registers, Rows, elementwise, values
 from .scheduler import Session
 from .semaphore import Semaphore, SemaphoreRing
+from .spans import Span, Strided
 from .task import current, rest
 from .tensor import Tensor, Window
 from .tiles import SharedTile, dtype_of
 from .turns import sync, turn_pass, turn_wait
 
-__all__ = ["Session", "Launch", "Block", "SharedTile", "SemaphoreRing", "Semaphore", "Tensor", "Window", "Counters", "Accumulator",
-           "Registers", "Rows", "elementwise", "values", "current", "rest", "read", "write", "transfer", "fence_async", "turn_wait",
-           "turn_pass", "sync", "dtype_of"]
+__all__ = ["Session", "Launch", "Block", "SharedTile", "SemaphoreRing", "Semaphore", "Tensor", "Window", "Strided", "Span",
+           "Counters", "Accumulator", "Registers", "Rows", "elementwise", "values", "current", "rest", "read", "write",
+           "transfer", "fence_async", "turn_wait", "turn_pass", "sync", "dtype_of"]

@@ -1,9 +1,12 @@
 """The vocabulary of kernels. Each primitive is a plain function (its body is the CPU meaning); beside it stands its PTX."""
 
+from .boxes import copy_box, reduce_box
 from .elements import cast, exp2, fill, fill_rows, log2, mask, maximum, minimum, row_max, row_sum
 from .index import div, i32, least, mod, ring, tile_coord
+from .meetings import announce, await_all, tick, times
 from .mma import accumulator, as_operand, mma, mma_wait
 from .multimem import all_reduce, broadcast, reduce
+from .packets import reduce_packets, send_packets
 from .semaphore import arrive, expect, wait
 from .signal import barrier, keep_epoch, signal, signal_all, wait_until
 from .sync import sync, turn_first, turn_pass, turn_wait
@@ -11,8 +14,9 @@ from .tile import load, load_rows, store, store_rows
 from .tma import (fence_async, load_async, store_add_async, store_async, store_async_read_wait, store_async_wait,
                   store_max_async, store_min_async)
 
-__all__ = ["accumulator", "all_reduce", "arrive", "as_operand", "barrier", "broadcast", "cast", "div", "exp2", "expect",
-           "fence_async", "fill", "fill_rows", "i32", "keep_epoch", "least", "load", "load_async", "load_rows", "log2", "mask",
-           "maximum", "minimum", "mma", "mma_wait", "mod", "reduce", "ring", "row_max", "row_sum", "signal", "signal_all",
-           "store", "store_add_async", "store_async", "store_async_read_wait", "store_async_wait", "store_max_async",
-           "store_min_async", "store_rows", "sync", "tile_coord", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until"]
+__all__ = ["accumulator", "all_reduce", "announce", "arrive", "as_operand", "await_all", "barrier", "broadcast", "cast",
+           "copy_box", "div", "exp2", "expect", "fence_async", "fill", "fill_rows", "i32", "keep_epoch", "least", "load",
+           "load_async", "load_rows", "log2", "mask", "maximum", "minimum", "mma", "mma_wait", "mod", "reduce", "reduce_box",
+           "reduce_packets", "ring", "row_max", "row_sum", "send_packets", "signal", "signal_all", "store", "store_add_async",
+           "store_async", "store_async_read_wait", "store_async_wait", "store_max_async", "store_min_async", "store_rows",
+           "sync", "tick", "tile_coord", "times", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until"]

@@ -1,9 +1,11 @@
 """Templates: who works when. They schedule a kernel's roles on both executors and launch it."""
 
 from .base import Template
+from .comm import Comm, counted
 from .forms import Scattered, Whole
 from .lcs import LCS
 from .lcsc import LCSC
 from .matrices import multiply
+from .transfers import communicate
 
-__all__ = ["Template", "LCS", "LCSC", "Whole", "Scattered", "multiply"]
+__all__ = ["Template", "Comm", "LCS", "LCSC", "Whole", "Scattered", "communicate", "counted", "multiply"]

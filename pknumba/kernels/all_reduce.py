@@ -1,0 +1,125 @@
+"""All-reduce: out = x_0 + x_1 + ... (or min, or max) on every rank."""
+
+from ..primitives import copy_box, i32, reduce_box, reduce_packets, send_packets
+from ..templates import Comm, communicate, counted
+from ..templates.geometry import Form
+
+#: Bytes that one rank sends at most in one shot, all peers together: beyond it two shots move less.
+ONE_SHOT = 512 * 1024
+
+
+class AllReduce(Comm):
+    """Two shots: a rank combines every piece that it owns over all ranks, and writes the result to all of them."""
+
+    operator, in_place = "all_reduce", True
+    tensors, symmetric = ("X", "S", "T", "Y"), ("S", "T")
+
+    @staticmethod
+    def copy_in(cfg, g, s, task):
+        """Pieces are owned in turn; task.id counts those of each owner."""
+        for owner in range(g.world_size):
+            copy_box(g.S, g.X, i32(task.id * g.world_size + owner), g.box, cfg.unroll)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        reduce_box(g.T, g.S, i32(task.id * g.world_size + g.rank), g.box, cfg.unroll, cfg.op, 0, 0, True)
+
+    @staticmethod
+    def copy_out(cfg, g, s, task):
+        """The same pieces back."""
+        for owner in range(g.world_size):
+            copy_box(g.Y, g.T, i32(task.id * g.world_size + owner), g.box, cfg.unroll)
+
+    @classmethod
+    def form(kernel, size, shape, op):
+        """Every rank has all of it."""
+        return Form(shape, shape)
+
+    @classmethod
+    def variant(kernel, call, cfg):
+        """One shot for few neighbouring elements."""
+        few = call.form_bytes * call.world.size <= ONE_SHOT
+        if call.box.single and (cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto"):
+            return OneShot, cfg
+        if call.given is None:
+            pieces = call.box.numbers[-1] // (128 * call.world.size)
+            cfg = cfg.replace(unroll=4 if pieces >= cfg.warps * call._least_sms() else 1)
+        return kernel, cfg
+
+    @classmethod
+    def copies(kernel, x_symmetric, out_symmetric):
+        """Ordinary arrays are not where peers read and write."""
+        return dict(copy_in=not x_symmetric, copy_out=not out_symmetric)
+
+    @classmethod
+    def values(kernel, call):
+        """Pieces of each owner."""
+        values = super().values(call)
+        return {**values, "pieces": -(-values["pieces"] // call.world.size)}
+
+    @classmethod
+    def views(kernel, call, x, out, y):
+        """T, where the result is made, is out or memory of the world; S, where terms are read, is x or the same."""
+        t = call.staging() if call.cfg.copy_out else call.shared(out, call.box.y)
+        s = t if call.cfg.copy_in else call.shared(x, call.box.x)
+        return dict(X=call.private(call.x, call.box.x), S=s, T=t, Y=call.private(y, call.box.y))
+
+
+class OneShot(Comm):
+    """Every rank sends all it has to all, in packets that need no signal, and combines what it gets."""
+
+    operator, in_place, form = "all_reduce", True, AllReduce.form
+    tensors, symmetric = ("X", "inbox", "Y"), ("inbox",)
+    counters, numbers = ("calls", "arrived"), {"count": 1, "pieces": 1}
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        send_packets(g.inbox, g.X, task.id, g.count, task.step, g.arrived)
+        reduce_packets(g.Y, g.inbox, task.id, g.count, task.step, g.arrived, cfg.op)
+
+    @classmethod
+    def driver(kernel, role):
+        """No handshake."""
+        return lambda communicate, _: counted(communicate)
+
+    @classmethod
+    def copies(kernel, x_symmetric, out_symmetric):
+        """Nothing is read or written by peers but the inbox."""
+        return {}
+
+    @classmethod
+    def values(kernel, call):
+        """Pieces of 256 bytes."""
+        return dict(count=call.box.elements, pieces=-(-call.form_bytes // 256))
+
+    @classmethod
+    def count(kernel, counter, size, blocks, pieces):
+        """Calls of each block; flags of each source and piece."""
+        return blocks if counter == "calls" else size * pieces
+
+    @classmethod
+    def views(kernel, call, x, out, y):
+        """Two arrays and the inbox."""
+        return dict(X=call.private(call.x, call.box.x), inbox=call.inbox(), Y=call.private(y, call.box.y))
+
+
+def all_reduce(world, x, *, op="sum", out=None, config=None, stream=None):
+    """out = x_0 + x_1 + ... over the ranks of the world (or the smallest, or the largest), the same bits on every rank; collective.
+
+    Args:
+        world: World of this rank; every rank calls with arrays of one shape and dtype.
+        x: array of any shape, bfloat16, float16, float32 or int32, contiguous or a SymmetricArray of this world; NumPy on the
+            interpreter, else CuPy, torch or any CUDA array.
+        op: "sum", "min" or "max".
+        out: array like x, possibly x itself; made with x's library if None.
+        config: CommConfig; chosen by size if None. stream: as in ``gemm``.
+
+    Returns: out (its ``local`` if it is symmetric). Floating-point numbers are combined in float32 in rank order and rounded
+    once; integers wrap. Small arrays are sent to every rank at once, in packets that carry their own flags. Larger ones are
+    combined by their owners; then x is copied into symmetric memory that the world keeps unless it is symmetric, and the result
+    is copied out of it unless out is.
+
+    Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, ContractError on every rank, before anything is
+    launched; HangError if a rank does not come.
+    """
+    return communicate(AllReduce, world, x, out, config, stream, op=op)

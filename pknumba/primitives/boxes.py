@@ -1,0 +1,160 @@
+"""Collectives of boxes: a warp copies, or combines over ranks, one piece of a box that lies anyhow in memory.
+
+A box is n0 x n1 x n2 rows of neighbouring elements: what one rank has for another. ``g.box`` is (n1, n2, units of a row,
+elements of a row's last unit, units in all), a unit being 16 bytes; a tensor says how far apart its rows lie, and how far its
+slots (the boxes for, or from, each rank). Piece ``number`` is units 32 * unroll * number and on: the same elements in every
+tensor, whatever its layout; what lies beyond the box is nothing. Peers must have signalled that what is read is written and
+that what is written is read (``announce``, ``await_all``).
+"""
+
+from functools import reduce as fold
+
+import numpy as np
+
+from ..interpreter import read, write
+from ..lowering import constant, need, primitive
+from ..tiles import ITEMSIZE
+from .units import DTYPES, UNIT, Units
+
+#: op -> NumPy function.
+OPS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+
+
+def _runs(box, number, unroll, dtype):
+    """Neighbouring elements of a piece: (index of the row, byte in the row, elements)."""
+    n1, n2, per_row, last, total = map(int, box)
+    width = UNIT // ITEMSIZE[str(dtype)]
+    at, end = number * 32 * unroll, min((number + 1) * 32 * unroll, total)
+    while at < end:
+        row, column = divmod(at, per_row)
+        units = min(end - at, per_row - column)
+        yield ((row // n2 // n1, row // n2 % n1, row % n2), UNIT * column,
+               units * width - (width - last if column + units == per_row else 0))
+        at += units
+
+
+def _span(tensor, slot, run, peer=None):
+    index, at, count = run
+    return tensor.span(slot * tensor.step + sum(i * s for i, s in zip(index, tensor.strides)) + at, count, peer)
+
+
+def combined(op, arrays):
+    """Arrays of one dtype combined in their order: in float32 and rounded once; integers wrap."""
+    first = arrays[0]
+    if first.dtype.kind == "i":
+        return fold(OPS[op], arrays)
+    return fold(OPS[op], [x.astype(np.float32) for x in arrays]).astype(first.dtype)
+
+
+def _check(name, op, *tensors):
+    dtypes = {str(t.dtype) for t in tensors}
+    need(len(dtypes) == 1 and dtypes <= set(DTYPES), f"{name}: of {' and '.join(sorted(dtypes))}. Tensors have one dtype, one of "
+         f"{', '.join(DTYPES)}.")
+    need(op in OPS, f"{name}: op = {op!r}. It must be one of {', '.join(OPS)}.")
+
+
+@primitive(scope="warp")
+def copy_box(to, source, number, box, unroll, to_slot=0, slot=0, peer=None):
+    """A piece of a box from slot ``slot`` of rank ``peer``'s ``source`` to slot ``to_slot`` of this rank's ``to``.
+
+    Args:
+        to, source: tensors of one dtype: bfloat16, float16, float32 or int32. number: of the piece. box: ``g.box``.
+        unroll: constant, units that a lane moves at once. peer: None for this rank.
+
+    Raises ContractError for tensors of two dtypes.
+
+    PTX: ld.relaxed.sys.global.v4.b32, st.relaxed.sys.global.v4.b32; element by element (b16 or b32) where a row ends within a unit or units
+    are not aligned.
+    """
+    _check("copy_box", "sum", to, source)
+    for run in _runs(box, number, unroll, to.dtype):
+        write(_span(to, to_slot, run), read(_span(source, slot, run, peer)))
+
+
+@copy_box.lowering
+def _(to, source, number, box, unroll, to_slot, slot, peer):
+    _check("copy_box", "sum", to, source)
+    u = Units("copy_box", to.dtype, constant(unroll, "copy_box: unroll"))
+
+    def emit(p, to_at, source_at, number, box, _, to_slot, slot, peer):
+        here, there = u.base(p, source_at, slot, peer), u.base(p, to_at, to_slot)
+        aligned = p.b.and_(u.aligned(p, source_at), u.aligned(p, to_at))
+        units = u.units(p, box, number)
+        whole = [u.whole(p, x, aligned) for x in units]
+        words = u.load(p, here, [u.offset(p, source_at, x) for x in units], whole)
+        u.store(p, there, [u.offset(p, to_at, x) for x in units], whole, words)
+        for x in u.others(p, box, number, aligned):
+            start, target = (p.b.add(base, u.offset(p, at, x)) for base, at in ((here, source_at), (there, to_at)))
+            for i in p.loop(x.left):
+                far = p.wide(p.scale(i, u.itemsize))
+                u.store_element(p, p.b.add(target, far), u.load_element(p, p.b.add(start, far)))
+    return emit
+
+
+@primitive(scope="warp")
+def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, everywhere=False):
+    """A piece of a box: that of slot ``slot`` of every rank's ``source``, combined, to slot ``to_slot`` of ``to``.
+
+    Floating-point numbers are combined in float32 in rank order, whoever does it, and rounded once; integers wrap.
+
+    Args:
+        to, source, number, box, unroll: as in ``copy_box``. op: constant, "sum", "min" or "max".
+        everywhere: constant; write it to every rank's ``to``, not only to this rank's.
+
+    Raises ContractError for another op or tensors of two dtypes.
+
+    PTX: ld.relaxed.sys.global.v4.b32, add or min or max, st.relaxed.sys.global.v4.b32; element by element as in ``copy_box``.
+    """
+    _check("reduce_box", op, to, source)
+    for run in _runs(box, number, unroll, to.dtype):
+        total = combined(op, [read(_span(source, slot, run, peer)) for peer in range(source.world_size)])
+        for step in range(to.world_size if everywhere else 1):
+            write(_span(to, to_slot, run, (to.rank + step) % to.world_size), total)
+
+
+@reduce_box.lowering
+def _(to, source, number, box, unroll, op, to_slot, slot, everywhere):
+    op, everywhere = constant(op, "reduce_box: op"), constant(everywhere, "reduce_box: everywhere")
+    _check("reduce_box", op, to, source)
+    u = Units("reduce_box", to.dtype, constant(unroll, "reduce_box: unroll"))
+
+    def emit(p, to_at, source_at, number, box, _, __, to_slot, slot, ___):
+        aligned = p.b.and_(u.aligned(p, source_at), u.aligned(p, to_at))
+        units = u.units(p, box, number)
+        whole = [u.whole(p, x, aligned) for x in units]
+        offsets = [u.offset(p, source_at, x) for x in units]
+        words = u.words(p, _total(p, u, op, source_at, slot, lambda base: u.values(p, u.load(p, base, offsets, whole))))
+        targets = [u.offset(p, to_at, x) for x in units]
+        for base in _targets(p, u, to_at, to_slot, everywhere):
+            u.store(p, base, targets, whole, words)
+        for x in u.others(p, box, number, aligned):
+            start, target = u.offset(p, source_at, x), u.offset(p, to_at, x)
+            for i in p.loop(x.left):
+                far = p.wide(p.scale(i, u.itemsize))
+                place = p.b.add(start, far)
+                total, = _total(p, u, op, source_at, slot, lambda base: [u.value(p, u.load_element(p, p.b.add(base, place)))])
+                for base in _targets(p, u, to_at, to_slot, everywhere):
+                    u.store_element(p, p.b.add(p.b.add(base, target), far), u.bits(p, total))
+    return emit
+
+
+def _total(p, u, op, source_at, slot, load):
+    """What load(address of a rank's slot) gives, combined over the ranks in their order."""
+    values = load(u.base(p, source_at, slot, p.const(0)))
+    total = u.variable(p, len(values))
+    p.b.store(p.pack(values), total)
+    world, = p.tensor(source_at, "world")
+    for r in p.loop(p.b.sub(world, p.const(1))):
+        more = load(u.base(p, source_at, slot, p.b.add(r, p.const(1))))
+        p.b.store(p.pack([u.combine(p, op, a, b) for a, b in zip(p.elements(p.b.load(total)), more)]), total)
+    return p.elements(p.b.load(total))
+
+
+def _targets(p, u, to_at, slot, everywhere):
+    """Addresses of the slot: this rank's, or every rank's, each beginning with its own so that the links share the load."""
+    if not everywhere:
+        yield u.base(p, to_at, slot)
+        return
+    world, rank = p.tensor(to_at, "world", "rank")
+    for r in p.loop(world):
+        yield u.base(p, to_at, slot, p.b.urem(p.b.add(r, rank), world))

@@ -1,0 +1,149 @@
+"""PTX for a piece of a box as the 16-byte units that the lanes of a warp move: what lowerings of collectives share.
+
+A box is what one rank sends another: n0 x n1 x n2 rows of neighbouring elements, each cut into units of 16 bytes of which
+the last may be partly filled. A piece is ``32 * unroll`` units, neighbours in row order; lane l has units l, l + 32, ...
+"""
+
+from collections import namedtuple
+
+from ..lowering import need
+from ..tiles import ITEMSIZE
+from .elements import LARGER, SMALLER
+from .halves import KIND, join, split
+
+#: Bytes of a unit.
+UNIT = 16
+#: Byte offsets in a tensor's parameter, after what ``lowering.ptx`` has there: strides of rows, of slots,
+#: the alignment of every unit in bytes.
+STRIDES, STEP, ALIGNED = (64, 72, 80), 88, 96
+#: One unit of a lane. ``index``: (i0, i1, i2) of its row; ``at``: bytes from the row's start; ``left``: elements in it, possibly 0.
+Unit = namedtuple("Unit", "index at left")
+
+DTYPES = ("bfloat16", "float16", "float32", "int32")
+_LOAD = {2: "{ .reg .b16 h; ld.relaxed.sys.global.b16 h, [$1]; cvt.u32.u16 $0, h; }", 4: "ld.relaxed.sys.global.b32 $0, [$1];"}
+_STORE = {2: "{ .reg .b16 h; cvt.u16.u32 h, $1; st.relaxed.sys.global.b16 [$0], h; }", 4: "st.relaxed.sys.global.b32 [$0], $1;"}
+
+
+class Units:
+    """Writer of the code of one lane for tensors of one dtype."""
+
+    def __init__(self, name, dtype, unroll=1):
+        need(dtype in DTYPES, f"{name}: of {dtype}. It takes {', '.join(DTYPES)}.")
+        self.dtype, self.itemsize, self.unroll, self.real = dtype, ITEMSIZE[dtype], unroll, dtype != "int32"
+        self.width = UNIT // self.itemsize
+
+    # ---- where a unit lies
+    def unit(self, p, box, number):
+        """The unit of that number of a box (n1, n2, units of a row, elements of a row's last unit, units in all)."""
+        b, (n1, n2, per_row, last, total) = p.b, box
+        row = b.udiv(number, per_row)
+        at = b.sub(number, b.mul(row, per_row))
+        outer = b.udiv(row, n2)
+        i0 = b.udiv(outer, n1)
+        left = b.select(b.icmp_unsigned("==", b.add(at, p.const(1)), per_row), last, p.const(self.width))
+        left = b.select(b.icmp_unsigned("<", number, total), left, p.const(0))
+        index = i0, b.sub(outer, b.mul(i0, n1)), b.sub(row, b.mul(outer, n2))
+        return Unit(index, b.mul(p.wide(at), p.const(UNIT, p.i64)), left)
+
+    def units(self, p, box, piece):
+        """The lane's units of that piece."""
+        first = p.b.add(p.lane(), p.scale(piece, 32 * self.unroll))
+        return [self.unit(p, box, p.b.add(first, p.const(32 * i))) for i in range(self.unroll)]
+
+    def offset(self, p, tensor_at, unit):
+        """Bytes from the start of a slot to the unit."""
+        total = unit.at
+        for i, place in zip(unit.index, STRIDES):
+            total = p.b.add(total, p.b.mul(p.wide(i), p.parameter(p.i64, tensor_at, place)))
+        return total
+
+    def base(self, p, tensor_at, slot, peer=None):
+        """Address of a slot, in the memory of rank ``peer`` (None: the own)."""
+        if peer is None:
+            start, = p.tensor(tensor_at, "pointer")
+        else:
+            table, = p.tensor(tensor_at, "peers")
+            start = p.field(p.i64, p.b.add(table, p.wide(p.b.shl(peer, p.const(3)))), 0)
+        return p.b.add(start, p.b.mul(p.wide(slot), p.parameter(p.i64, tensor_at, STEP)))
+
+    def aligned(self, p, tensor_at):
+        return p.b.icmp_unsigned(">=", p.parameter(p.i32, tensor_at, ALIGNED), p.const(UNIT))
+
+    def whole(self, p, unit, aligned):
+        return p.b.and_(p.b.icmp_unsigned("==", unit.left, p.const(self.width)), aligned)
+
+    # ---- whole units: four 32-bit words each
+    def load(self, p, base, offsets, whole):
+        """Words of the units that are whole, zero for others; all loads are issued before the first is used."""
+        n = len(offsets)
+        lines = [f"{{ .reg .u64 q; .reg .pred p<{n}>; .reg .b32 v<{4 * n}>;"]
+        for i in range(n):
+            words = [f"v{4 * i + j}" for j in range(4)]
+            lines.append(f"setp.ne.u32 p{i}, ${4 * n + 2 + 2 * i}, 0; add.u64 q, ${4 * n}, ${4 * n + 1 + 2 * i}; " +
+                         " ".join(f"mov.b32 {w}, 0;" for w in words) + f" @p{i} ld.relaxed.sys.global.v4.b32 {{{', '.join(words)}}}, [q];")
+        lines.append(" ".join(f"mov.b32 ${i}, v{i};" for i in range(4 * n)) + " }")
+        flat = [x for pair in zip(offsets, whole) for x in (pair[0], p.b.zext(pair[1], p.i32))]
+        out = p("\n".join(lines), base, *flat, out=[p.i32] * (4 * n))
+        return [p.b.extract_value(out, i) for i in range(4 * n)]
+
+    def store(self, p, base, offsets, whole, words):
+        """Store the units that are whole."""
+        text = "{ .reg .pred p; setp.ne.u32 p, $5, 0; @p st.relaxed.sys.global.v4.b32 [$0], {$1, $2, $3, $4}; }"
+        for i, (offset, all_of_it) in enumerate(zip(offsets, whole)):
+            p(text, p.b.add(base, offset), *words[4 * i:4 * i + 4], p.b.zext(all_of_it, p.i32))
+
+    # ---- others: element by element, as the low bits of a word
+    def load_element(self, p, address):
+        return p(_LOAD[self.itemsize], address, out=[p.i32])
+
+    def store_element(self, p, address, bits):
+        p(_STORE[self.itemsize], address, bits)
+
+    def others(self, p, box, piece, aligned):
+        """``for unit in units.others(...)``: emit the code for a unit that is not whole; its elements are counted by ``left``."""
+        b = p.b
+        first = b.add(p.lane(), p.scale(piece, 32 * self.unroll))
+        for i in p.loop(p.const(self.unroll)):
+            unit = self.unit(p, box, b.add(first, p.scale(i, 32)))
+            some = b.icmp_unsigned(">", unit.left, p.const(0))
+            with p.when(b.and_(some, b.not_(self.whole(p, unit, aligned)))):
+                yield unit
+
+    # ---- arithmetic
+    def values(self, p, words):
+        """The elements of words as numbers: float32, or int32."""
+        if not self.real:
+            return words
+        if self.itemsize == 4:
+            return [p.b.bitcast(w, p.f32) for w in words]
+        return [x for w in words for x in split(p, self.dtype, w)]
+
+    def words(self, p, values):
+        """Numbers rounded (nearest even) to the dtype, as words."""
+        if not self.real:
+            return values
+        if self.itemsize == 4:
+            return [p.b.bitcast(x, p.i32) for x in values]
+        return [join(p, self.dtype, values[i], values[i + 1]) for i in range(0, len(values), 2)]
+
+    def variable(self, p, n):
+        """A slot for n numbers."""
+        return p.variable(p.array(p.f32, n), [0.0] * n) if self.real else p.variable(p.array(p.i32, n), [0] * n)
+
+    def value(self, p, bits):
+        """A number of an element's bits."""
+        return self.values(p, [bits])[0]
+
+    def bits(self, p, value):
+        """The bits of an element, rounded from a number."""
+        if self.itemsize == 4:
+            return self.words(p, [value])[0]
+        return p(f"{{ .reg .b16 h; cvt.rn.{KIND[self.dtype]}.f32 h, $1; cvt.u32.u16 $0, h; }}", value, out=[p.i32], pure=True)
+
+    def combine(self, p, op, a, b):
+        """The sum, the smaller or the larger of two numbers."""
+        if self.real:
+            return p.b.fadd(a, b) if op == "sum" else (SMALLER if op == "min" else LARGER)(p, a, b)
+        if op == "sum":
+            return p.b.add(a, b)
+        return p.b.select(p.b.icmp_signed("<" if op == "min" else ">", a, b), a, b)

@@ -1,0 +1,119 @@
+"""What the arguments of a collective must be: every rule in one place, checked on every rank before anything is launched."""
+
+from collections import namedtuple
+
+from ..errors import ContractError, DTypeError, LayoutError, ShapeError, WorldError
+from ..tiles import ITEMSIZE
+from .fast import is_symmetric, stream_source
+from .geometry import is_contiguous
+
+#: Element types of collectives.
+DTYPES = ("bfloat16", "float16", "float32", "int32")
+
+#: The arrays as ``runtime.describe`` sees them (``out`` None where there is none), the operator's Form, and what ranks must agree on.
+Arguments = namedtuple("Arguments", "x out form terms")
+
+
+def check(kernel, world, x, out, config, stream, arguments):
+    """The Arguments of a call. Raises the error of the first rule that an argument breaks."""
+    name = kernel.operator
+    if config is not None and not isinstance(config, kernel.config):
+        raise ContractError(f"{name}: config is a {type(config).__name__}. It must be the kernel's. Pass a {kernel.config.__name__} "
+                            "or None.")
+    if config is not None:
+        config.check()
+    found = described(name, world, "x", x)
+    if found.dtype not in DTYPES:
+        raise DTypeError(f"{name}: x is {found.dtype}. It must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}. Convert it first.",
+                         dtype=found.dtype)
+    form = kernel.form(world.size, tuple(found.shape), **arguments)
+    result = None
+    if out is not None and kernel.receives(world.rank, **arguments):
+        result = _check_out(name, world, out, found, form)
+        _check_apart(name, found, result, kernel.in_place and tuple(found.shape) == tuple(form.out))
+    stream_source(world, stream, x)()
+    terms = {"x.shape": tuple(found.shape), "dtype": found.dtype, "x": _kind(x)}
+    if kernel.rooted:
+        if result is not None and not is_contiguous(result.shape, result.strides, ITEMSIZE[result.dtype]):
+            raise LayoutError(f"{name}: out has rows apart. Only some ranks have one, so it must be contiguous. Pass a contiguous array.")
+    else:
+        terms["out"] = _kind(out)
+    return Arguments(found, result, form, terms)
+
+
+def described(name, world, label, x):
+    """The ArrayInfo of an argument that lies where the world works, contiguous or symmetric."""
+    from ..runtime import arrays
+    if is_symmetric(x) and x.world is not world:
+        raise WorldError(f"{name}: {label} belongs to another world. It must be memory of the world that is passed. Make it by "
+                         "world.symmetric.")
+    info = arrays.describe(x.local if is_symmetric(x) else x, label)
+    wanted = "cpu" if world.executor == "interpreter" else world.device
+    if info.device != wanted:
+        raise WorldError(f"{name}: {label} lies on {_place(info.device)}, the world works on {_place(wanted)}. "
+                         "Arrays must lie where the kernel runs. Use world.asarray(x) or another executor.")
+    if wanted == "cpu" and arrays.library_of(info.owner) != "numpy":
+        raise WorldError(f"{name}: {label} is a {type(info.owner).__module__}.{type(info.owner).__name__}. The interpreter works on "
+                         "NumPy arrays. Use world.asarray(x).")
+    if info.dtype in ITEMSIZE and not is_symmetric(x) and not is_contiguous(info.shape, info.strides, ITEMSIZE[info.dtype]):
+        raise LayoutError(f"{name}: {label} has strides {tuple(info.strides)} for shape {tuple(info.shape)}. It must be contiguous. Pass a "
+                          "row-major copy.", strides=tuple(info.strides))
+    return info
+
+
+def _check_out(name, world, out, x, form):
+    y = described(name, world, "out", out)
+    if tuple(y.shape) != tuple(form.out):
+        raise ShapeError(f"{name}: out has shape {tuple(y.shape)}. The result has {tuple(form.out)}. Pass an array of that shape, or None.",
+                         shape=tuple(y.shape))
+    if y.dtype != x.dtype:
+        raise DTypeError(f"{name}: out is {y.dtype} and x is {x.dtype}. The result has x's dtype. Pass an array of that dtype, or None.",
+                         dtype=y.dtype)
+    if y.device == "cpu" and not y.owner.flags.writeable:
+        raise LayoutError(f"{name}: out is read-only. The result is written to it. Pass an array that can be written, or None.")
+    return y
+
+
+def _check_apart(name, x, y, in_place):
+    """Raise LayoutError where x and out share memory, unless they are the same array and the operator may work in place."""
+    if 0 in x.shape or 0 in y.shape or in_place and x.pointer == y.pointer:
+        return
+    (a, a_end), (b, b_end) = (_extent(i) for i in (x, y))
+    if a < b_end and b < a_end:
+        raise LayoutError(f"{name}: x and out share memory. {'They are the same array or have none in common' if in_place else 'What is'}"
+                          f"{'' if in_place else ' read must not be written meanwhile'}. Pass another out, or None.")
+
+
+def _extent(info):
+    return info.pointer, info.pointer + ITEMSIZE[info.dtype] + sum((n - 1) * s for n, s in zip(info.shape, info.strides))
+
+
+def _kind(x):
+    return f"symmetric array {x.number}" if is_symmetric(x) else "no symmetric array"
+
+
+def _place(device):
+    return "the host" if device == "cpu" else f"device {device}"
+
+
+def axis_of(name, axis, shape, label="axis"):
+    """A dimension counted from the front. Raises ShapeError for one that x does not have."""
+    if type(axis) is not int or not -len(shape) <= axis < len(shape):
+        raise ShapeError(f"{name}: {label} = {axis!r} of an array of shape {shape}. It must be one of its {len(shape)} dimensions.",
+                         axis=axis)
+    return axis % len(shape)
+
+
+def share_of(name, n, size, shape, axis):
+    """n / size. Raises ShapeError if ranks cannot have equal shares of a dimension."""
+    if n % size:
+        raise ShapeError(f"{name}: dimension {axis} of shape {shape} for {size} ranks. Every rank has an equal share. Pad it to a "
+                         f"multiple of {size}.", axis=axis)
+    return n // size
+
+
+def root_of(name, root, size, label="root"):
+    """A rank. Raises WorldError for one that the world does not have."""
+    if type(root) is not int or not 0 <= root < size:
+        raise WorldError(f"{name}: {label} = {root!r}. The world has ranks 0 to {size - 1}.", root=root)
+    return root

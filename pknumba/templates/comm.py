@@ -1,0 +1,142 @@
+"""Comm: kernels that only communicate. All blocks are alike, every warp is a communicator.
+
+Block b of a rank works on the same pieces as block b of every other rank, and meets only that one. So blocks need not be
+resident together: the lowest unfinished block of every rank runs, and can end.
+"""
+
+from ..config import CommConfig
+from ..primitives import announce, await_all, copy_box, div, i32, mod, sync, tick, times
+from ..tiles import Role, Task, shared
+from .base import Template
+
+
+class Comm(Template):
+    """A kernel declares ``communicator`` (a warp), which moves one piece of what ranks have for each other from ``g.S`` to ``g.Y``.
+
+    Tensors: X is this rank's input; S is symmetric: the input itself, or a copy that the template makes (``cfg.copy_in``); Y is
+    this rank's output. A task has ``id`` = number of a piece, ``step`` = how many calls there were, this one included.
+    """
+
+    config = CommConfig
+    tensors, symmetric, counters = ("X", "S", "Y"), ("S",), ("ready", "done")
+    numbers = {"box": 5, "pieces": 1, "slots": 1, "root": 1}
+
+    #: Name of the public function; whether its input may be its output; whether only some ranks have an output.
+    operator, in_place, rooted = "", False, False
+
+    @staticmethod
+    def shared(cfg):
+        return shared()
+
+    @classmethod
+    def roles(kernel, cfg):
+        return {"communicator": Role("communicator", "warp", cfg.warps)}
+
+    @classmethod
+    def all_counters(kernel):
+        """The kernel's counters; each has a number for each source rank and block."""
+        return kernel.counters
+
+    @classmethod
+    def registers(kernel, cfg):
+        """(0, 0): warps are alike."""
+        return 0, 0
+
+    @classmethod
+    def driver(kernel, role):
+        """Both handshakes around the work, and the copies before and after."""
+        return lambda communicate, _: exchange(kernel, communicate)
+
+    @staticmethod
+    def copy_in(cfg, g, s, task):
+        """This rank's input to symmetric memory, that piece of every slot."""
+        for slot in range(g.slots):
+            copy_box(g.S, g.X, task.id, g.box, cfg.unroll, slot, slot)
+
+    @staticmethod
+    def copy_out(cfg, g, s, task):
+        """The result from symmetric memory to this rank's output, where the communicator has not put it there."""
+
+    # ---- what the host asks (``transfers.CommCall``)
+    @classmethod
+    def form(kernel, size, shape, **arguments):
+        """The geometry.Form for an input of that shape. Raises ShapeError or WorldError for arguments that do not fit."""
+        raise NotImplementedError
+
+    @classmethod
+    def receives(kernel, rank, **arguments):
+        """Whether that rank has a result."""
+        return True
+
+    @classmethod
+    def variant(kernel, call, cfg):
+        """(kernel, configuration) for a call: how much a lane moves at once depends on how much there is."""
+        if call.given is None:
+            cfg = cfg.replace(unroll=8 if call.box.numbers[-1] >= 256 * cfg.warps * call._least_sms() else 2)
+        return kernel, cfg
+
+    @classmethod
+    def copies(kernel, x_symmetric, out_symmetric):
+        """{field of the configuration: whether the template makes that copy}."""
+        return dict(copy_in=not x_symmetric, copy_out=False)
+
+    @classmethod
+    def values(kernel, call):
+        """``numbers`` of a call."""
+        pieces = -(-call.box.numbers[-1] // (32 * call.cfg.unroll))
+        return dict(box=call.box.numbers, pieces=pieces, slots=call.form.slots, root=call.arguments.get("root", 0))
+
+    @classmethod
+    def count(kernel, counter, size, blocks, pieces):
+        """How many numbers a counter has."""
+        return size * blocks
+
+    @classmethod
+    def views(kernel, call, x, out, y):
+        """{tensor: geometry.View} of a call. y: ArrayInfo of out, or None."""
+        s = call.staging() if call.cfg.copy_in else call.shared(x, call.box.x)
+        return dict(X=call.private(call.x, call.box.x), S=s, Y=call.private(y, call.box.y))
+
+
+def exchange(kernel, communicate):
+    """Copy in; ready; communicate; done; copy out.
+
+    ``ready``: a rank has come to this call, so what it shares may be read and what it receives may be written. ``done``: it
+    has read and written all it will, so what it read may be overwritten, by the next call or by whoever owns it.
+    """
+    def drive(cfg, g, s, part, place, places):
+        block, blocks = div(place, cfg.warps), div(places, cfg.warps)
+        first, mine = mod(place, cfg.warps) == 0, i32(g.rank * blocks + block)
+        epoch = i32(times(g.ready, mine) + 1)
+        if cfg.copy_in:
+            for i in range(place, g.pieces, places):
+                kernel.copy_in(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, epoch))
+        sync(s)
+        if first:
+            announce(g.ready, mine)
+            await_all(g.ready, block, blocks, epoch)
+        sync(s)
+        for i in range(place, g.pieces, places):
+            communicate(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, epoch))
+        sync(s)
+        if first:
+            announce(g.done, mine)
+            await_all(g.done, block, blocks, epoch)
+        if cfg.copy_out:
+            sync(s)
+            for i in range(place, g.pieces, places):
+                kernel.copy_out(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, epoch))
+    return drive
+
+
+def counted(communicate):
+    """Communicate, and count the call: for kernels whose data say themselves that they have come."""
+    def drive(cfg, g, s, part, place, places):
+        block = div(place, cfg.warps)
+        call = i32(times(g.calls, block) + 1)
+        for i in range(place, g.pieces, places):
+            communicate(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, call))
+        sync(s)
+        if mod(place, cfg.warps) == 0:
+            tick(g.calls, block)
+    return drive

@@ -1,0 +1,89 @@
+"""How what ranks have for each other lies in memory: boxes, their rows, and how far apart those are in each array."""
+
+from collections import namedtuple
+from math import prod
+
+from ..errors import LayoutError, ShapeError
+from ..tiles import ITEMSIZE
+
+#: Bytes of a unit (``primitives.units``).
+UNIT = 16
+
+#: What an operator moves. ``out``: shape of the result; ``dims``: of a box, what one rank has for another; ``x_slot``, ``y_slot``:
+#: (axis, extent) by which the boxes for or from each rank follow each other in the input and in the result, None where there
+#: is one; ``slots``: boxes of the input.
+Form = namedtuple("Form", "out dims x_slot y_slot slots", defaults=(None, None, 1))
+
+#: An array as a kernel sees it. ``pointer``: device address, or None; ``arrays``: NumPy arrays by rank (interpreter); ``peers``:
+#: device address of the table of every rank's address, or 0; ``strides``, ``step``: bytes between rows and between slots.
+View = namedtuple("View", "pointer arrays peers strides step", defaults=(None, None, 0, (0, 0, 0), 0))
+
+
+def contiguous(shape, itemsize):
+    """Strides in bytes of a row-major array."""
+    strides, step = [], itemsize
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+def is_contiguous(shape, strides, itemsize):
+    """Whether an array is row-major without gaps; extents of 1 have no stride that matters."""
+    return 0 in shape or all(n == 1 or s == c for n, s, c in zip(shape, strides, contiguous(shape, itemsize)))
+
+
+class Box:
+    """A box of a form, for arrays of these strides.
+
+    Attributes:
+        numbers: (n1, n2, units of a row, elements of a row's last unit, units in all), as kernels want it.
+        x, y: (strides of the rows, step of slots) in bytes, of input and result; packed: the same for memory where slots follow
+            each other and rows begin on a unit, unless they are very short; packed_bytes: how much of it there is.
+    """
+
+    def __init__(self, name, form, dtype, x_strides, y_strides):
+        size = ITEMSIZE[dtype]
+        rows, run = _fold(name, form.dims, x_strides, y_strides, size)
+        extents = [n for n, *_ in rows]
+        units = -(-run * size // UNIT)
+        total = prod(extents) * units
+        if total >= 2**31:
+            raise ShapeError(f"{name}: {total} units of 16 bytes for each rank. A call moves fewer than 2^31. Split the array.")
+        self.numbers = extents[1], extents[2], units, run - (units - 1) * (UNIT // size), total
+        self.elements, self.single = prod(form.dims), prod(extents) == 1
+        self.x = tuple(x for _, x, _ in rows), _step(form.x_slot, x_strides)
+        self.y = tuple(y for *_, y in rows), _step(form.y_slot, y_strides)
+        width = units * UNIT if run * size > 4 * UNIT else run * size
+        strides = extents[1] * extents[2] * width, extents[2] * width, width
+        step = -(-extents[0] * strides[0] // UNIT) * UNIT
+        self.packed, self.packed_bytes = (strides, step), form.slots * step
+
+
+def _step(slot, strides):
+    return slot[1] * strides[slot[0]] if slot else 0
+
+
+def _fold(name, dims, x_strides, y_strides, size):
+    """(three rows dimensions (extent, stride in x, stride in y), elements of a row): neighbours in both arrays are one dimension."""
+    folded = []
+    for n, x, y in zip(dims, x_strides, y_strides):
+        if n == 1:
+            continue
+        if folded and folded[-1][1:] == (n * x, n * y):
+            folded[-1] = folded[-1][0] * n, x, y
+        else:
+            folded.append((n, x, y))
+    run = folded.pop()[0] if folded and folded[-1][1:] == (size, size) else 1
+    if len(folded) > 3:
+        raise LayoutError(f"{name}: boxes {tuple(dims)} lie in {len(folded)} dimensions of separate rows. A kernel knows 3. Pass arrays of "
+                          "fewer dimensions.")
+    return [(1, 0, 0)] * (3 - len(folded)) + folded, run
+
+
+def alignment(view):
+    """The largest power of two, up to a unit, that every row of every slot starts on (device)."""
+    bits = view.pointer | view.step | UNIT
+    for s in view.strides:
+        bits |= s
+    return bits & -bits

@@ -1,0 +1,245 @@
+"""Calls of kernels that only communicate: checked, agreed among the ranks, packed once, and remembered."""
+
+import struct
+from collections import namedtuple
+
+from .. import interpreter as cpu
+from ..errors import ContractError, PknumbaError
+from ..tiles import ITEMSIZE
+from . import call as launches
+from .arguments import check_world
+from .collected import check
+from .fast import fingerprint, is_symmetric, stream_source
+from .geometry import Box, View, alignment, contiguous
+
+_HEADER, _TENSOR = 128, 384
+_REMEMBERED = 4096  # calls
+
+#: What the calls of one kernel share on a stream: counters by name, the launch context, and what else the kernel keeps.
+Workspace = namedtuple("Workspace", "counters context kept")
+
+
+def communicate(kernel, world, x, out, config, stream, **arguments):
+    """The collective ``kernel`` of every rank's x, in ``out`` or a new array. Arguments, result and errors are those of the public
+    operators; ``arguments`` are what only this one has, equal on every rank.
+    """
+    marks = fingerprint(x), fingerprint(out)
+    key = kernel, marks, config, stream, *arguments.values()
+    known = marks[0] is not None and (out is None or marks[1] is not None)
+    try:
+        call = world.cache.get(key) if known else None
+    except (AttributeError, TypeError):          # no world, or something that cannot be a key: the check says which
+        call = key = None
+    if call is None:
+        call = CommCall(kernel, world, x, out, config, stream, arguments)
+        if key and known and world.executor == "gpu":
+            _remember(world.cache, key, call)
+    else:
+        world.check()
+    return call.run(out)
+
+
+def _remember(cache, key, call):
+    """Keep a call; forget the oldest half in programs that never use an array twice."""
+    calls = [k for k, v in cache.items() if isinstance(v, CommCall)] if len(cache) >= _REMEMBERED else ()
+    for old in calls[:_REMEMBERED // 2]:
+        del cache[old]
+    cache[key] = call
+
+
+class CommCall:
+    """A collective of these arrays."""
+
+    def __init__(self, kernel, world, x, out, config, stream, arguments):
+        self.name, self.world = kernel.operator, world
+        check_world(self.name, world)
+        self.arguments, self.given, self.stream_given = arguments, config, stream
+        found = self._agreed(kernel, lambda: check(kernel, world, x, out, config, stream, arguments))
+        self.x, self.form, self.dtype, self.out_symmetric = found.x, found.form, found.x.dtype, is_symmetric(out)
+        self.receives = kernel.receives(world.rank, **arguments)
+        self.stream = stream_source(world, stream, x)
+        self.launch = self.output = None
+        self.library = x.local if is_symmetric(x) else x
+        if 0 in found.form.dims:
+            return
+        y_strides = found.out.strides if found.out else contiguous(found.form.out, ITEMSIZE[self.dtype])
+        self.box = Box(self.name, found.form, self.dtype, found.x.strides, y_strides)
+        self.kernel, cfg = kernel.variant(self, config or kernel.config())
+        self.cfg = cfg.replace(dtype=self.dtype, **self.kernel.copies(is_symmetric(x), is_symmetric(out)),
+                               **{k: v for k, v in arguments.items() if k == "op"})
+        self.cfg.check()
+        self._prepare(x, out, found.out)
+
+    def run(self, out):
+        """Launch; the result, or None on a rank that gets none."""
+        result = out
+        if out is None and self.receives:
+            result = self._new()
+        if self.launch is not None:
+            self.launch.fire(self.stream(), result)
+        if not self.receives:
+            return None
+        return result.local if self.out_symmetric else result
+
+    @property
+    def form_bytes(self):
+        """Bytes of a box."""
+        return self.box.elements * ITEMSIZE[self.dtype]
+
+    def _new(self):
+        from ..runtime import arrays
+        return arrays.empty_like_library(self.library, self.form.out, self.dtype)
+
+    def _prepare(self, x, out, y):
+        """Pack the launch. What is made for the first call of its kind is made by all ranks together."""
+        kernel, cfg, world = self.kernel, self.cfg, self.world
+        numbers = kernel.values(self)
+        blocks = cfg.blocks or max(1, min(-(-numbers["pieces"] // cfg.warps), self._least_sms()))
+        self.cfg = cfg = cfg.replace(blocks=blocks)
+        self.stream_key = self.stream_given if self.stream_given is None else self.stream()
+        counts = {n: kernel.count(n, world.size, blocks, numbers["pieces"]) for n in kernel.all_counters()}
+        key = "communicators", kernel, tuple(counts.items()), cfg, self.stream_key
+        workspace, first = world.cache.get(key), key not in world.cache
+        if first:
+            made = {n: world.counters(f"{self.name}.{n}", count) for n, count in counts.items()}
+            context = None
+            if world.executor == "gpu":
+                context = world.context(names=lambda record: launches.describe_hang(kernel, cfg, record))
+            workspace = world.cache[key] = Workspace(made, context, {})
+        self.workspace = workspace
+        views = kernel.views(self, x, out, y)
+        prepare = DeviceComm if world.executor == "gpu" else InterpretedComm
+        self.launch = prepare(kernel, world, cfg, views, numbers, workspace)
+        if first and world.size > 1:
+            world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
+
+    # ---- arrays as kernels see them
+    def inbox(self):
+        """Two halves of packets, each with a slot of 16 bytes for 8 of this message from every rank; zeros at first."""
+        world, kept, count = self.world, self.workspace.kept, self.box.elements
+        if count not in kept:
+            groups = 2 * world.size * -(-self.form_bytes // 8)
+            if world.executor == "gpu":
+                kept[count] = world.counters(f"{self.name}.inbox", 4 * groups)
+            else:
+                kept[count] = world.symmetric((groups * 8 // ITEMSIZE[self.dtype],), self.dtype)
+        return self.shared(kept[count], ((0, 0, 0), 0))
+
+    def private(self, info, layout):
+        """This rank's array; None: the result, which each call brings."""
+        if info is None:
+            return View(strides=layout[0], step=layout[1])
+        if self.world.executor == "interpreter":
+            return View(arrays=self._own(info.owner), strides=layout[0], step=layout[1])
+        return View(info.pointer, strides=layout[0], step=layout[1])
+
+    def _own(self, array):
+        return [array if r == self.world.rank else None for r in range(self.world.size)]
+
+    def shared(self, array, layout):
+        """A symmetric array."""
+        if self.world.executor == "interpreter":
+            return View(arrays=array.arrays, strides=layout[0], step=layout[1])
+        return View(array.pointer, None, array.peers_table, *layout)
+
+    def staging(self):
+        """Symmetric memory for the packed boxes, which calls on this stream use one after the other."""
+        count = 1 << (max(self.box.packed_bytes, 4096) // ITEMSIZE[self.dtype] - 1).bit_length()
+        key = "staging", count, self.dtype, self.stream_key
+        if key not in self.world.cache:
+            self.world.cache[key] = self.world.symmetric((count,), self.dtype)
+        return self.shared(self.world.cache[key], self.box.packed)
+
+    def _least_sms(self):
+        """SMs of the rank that has fewest: every rank must choose the same blocks."""
+        if "least SMs" not in self.world.cache:
+            self.world.cache["least SMs"] = min(self.world.allgather(self.world.num_sms))
+        return self.world.cache["least SMs"]
+
+    # ---- agreement
+    def _agreed(self, kernel, checked):
+        """What checked() gives, once every rank's check has passed on the same arguments."""
+        world, found, problem = self.world, None, None
+        if world.size == 1:
+            return checked()
+        try:
+            found = checked()
+            terms = {**found.terms, "config": repr(self.given), **{k: repr(v) for k, v in self.arguments.items()}}
+            mark = "agreed", kernel, repr(terms)
+            if mark in world.cache:
+                return found
+        except Exception as error:               # noqa: B902 - the other ranks are told whatever it is
+            problem = error
+        for rank, said in enumerate(world.allgather(problem and (type(problem), str(problem)))):
+            if said and not problem:
+                kind = said[0] if issubclass(said[0], PknumbaError) else ContractError
+                raise kind(f"{self.name}: rank {rank} cannot make this call. All ranks call with arguments that fit. It says: "
+                           f"{said[1]}", rank=rank)
+        if problem:
+            raise problem
+        world.agree(self.name, terms)
+        world.cache[mark] = True
+        return found
+
+
+class DeviceComm:
+    """A launch with all its arguments packed; the result's address alone may change from call to call."""
+
+    def __init__(self, kernel, world, cfg, views, numbers, workspace):
+        record = launches._compiled(kernel, cfg)[1]
+        shared_bytes = kernel.places(cfg)[1] + 1024
+        function = launches._function(kernel, world, cfg, shared_bytes)
+        self.views, self.world, self.size, self.brought = views, world, world.size, None
+        params = [(self._tensor(views[n]), 128) for n in kernel.tensors]
+        for name in kernel.all_counters():
+            c = workspace.counters[name]
+            params.append((struct.pack("<QQII", c.pointer, c.peers_table, world.size, world.rank).ljust(_HEADER, b"\0"), 128))
+        for value in launches._numbers(kernel, world, numbers, cfg).values():
+            params += [(struct.pack("<i", v), 4) for v in (value if isinstance(value, tuple) else (value,))]
+        params.append((struct.pack("<Q", workspace.context.pointer), 8))
+        self.launch = function.launcher(cfg.blocks, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.crowded)
+        self.results = [(i, n) for i, n in enumerate(kernel.tensors) if views[n].pointer is None]
+
+    def _tensor(self, view):
+        if view.pointer is None:
+            view = view._replace(pointer=0)
+        head = struct.pack("<QQQIIIIQ", view.pointer, view.peers, 0, 0, 0, self.size, self.world.rank, 0).ljust(64, b"\0")
+        return (head + struct.pack("<qqqqI", *view.strides, view.step, alignment(view))).ljust(_TENSOR, b"\0")
+
+    def fire(self, stream, result):
+        """Launch on that stream."""
+        if self.results and result is not None:
+            from ..runtime import arrays
+            pointer = arrays.describe(result, "out").pointer
+            if pointer != self.brought:
+                for i, name in self.results:
+                    self.launch.update(i, self._tensor(self.views[name]._replace(pointer=pointer)))
+                self.brought = pointer
+        self.launch.fire(stream)
+
+
+class InterpretedComm:
+    """A launch on the interpreter: the same roles and driver on NumPy arrays."""
+
+    def __init__(self, kernel, world, cfg, views, numbers, workspace):
+        kernel.check()
+        self.kernel, self.world, self.cfg, self.views = kernel, world, cfg, views
+        self.numbers = launches._numbers(kernel, world, numbers, cfg)
+        self.counters = {n: cpu.Counters(n, c.arrays, world.rank) for n, c in workspace.counters.items()}
+
+    def fire(self, stream, result):
+        """Run the kernel; returns when this rank's part has ended."""
+        kernel, cfg, rank = self.kernel, self.cfg, self.world.rank
+        own = [result if r == rank else None for r in range(self.world.size)]
+        tensors = {n: cpu.Strided(n, own if v.arrays is None else v.arrays, rank, v.strides, v.step)
+                   for n, v in self.views.items() if v.arrays is not None or result is not None}
+        fields = {**dict.fromkeys(kernel.tensors), **tensors, **self.counters, **self.numbers, "epoch": 0}
+        g = namedtuple("Globals", fields)(**fields)
+        role = kernel.roles(cfg)["communicator"]
+        drive = kernel.driver(role)(kernel.communicator, kernel.steps)
+        launch = self.world.session.launch(rank, kernel.__name__, cfg.blocks, self.world.num_sms)
+        for b in range(cfg.blocks):
+            block = launch.block(b)
+            for w in range(cfg.warps):
+                launch.role(block, role, w, lambda w=b * cfg.warps + w: drive(cfg, g, None, 0, w, cfg.blocks * cfg.warps))
+        launch.wait()

@@ -1,0 +1,142 @@
+"""Moves of boxes lane by lane: which bytes they read and write, for rows and slots that lie anyhow, at every alignment."""
+
+import struct
+
+import numpy as np
+import pytest
+from numba.cuda import types
+
+from pknumba.lowering.types import TensorType
+from pknumba.primitives.units import ALIGNED, STEP, STRIDES
+from pknumba.templates.geometry import Box, Form, View, alignment
+
+from . import machine
+from .lanes import Lanes, lower
+from .layouts import COMMUNICATOR, lit
+from .tiny import dtype_of, ints
+
+SOURCE, TARGET, TABLES, DATA, FAR = 0x1000, 0x1400, 0x2000, 0x10_0000, 0x10_0000
+DTYPES = ("bfloat16", "float16", "float32", "int32")
+PAIR = types.UniTuple(types.int32, 5)
+
+
+@pytest.fixture(autouse=True)
+def conversions(monkeypatch):
+    """The machine learns the moves between 16- and 32-bit registers."""
+    def extend(m, match, args, registers, mask):
+        machine._set(registers, args[0], machine.bits(machine._value(registers, args[1])) & np.uint32(0xffff), mask)
+    monkeypatch.setattr(machine, "_TABLE", [*machine._TABLE, (r"cvt\.u(?:16|32)\.u(?:16|32)", extend)])
+
+
+class Memory:
+    """Every rank's source and target in the machine's memory: arrays inside larger ones whose other bytes are 0xee."""
+
+    def __init__(self, sources, targets, source_layout, target_layout, rank, shift=0):
+        self.p, self.rank, self.size = Lanes(), rank, len(sources)
+        self.memory, self.shift = self.p.machine.memory, shift
+        self.arrays = [self._put(DATA + FAR * i, x) for i, x in enumerate([*sources, *targets])]
+        n = self.size
+        self._tensor(SOURCE, TABLES, 0, source_layout)
+        self._tensor(TARGET, TABLES + 8 * n, n, target_layout)
+        bases = [DATA + FAR * i + shift * (i >= n) for i in range(2 * n)]
+        self.memory.put(TABLES, struct.pack(f"<{2 * n}Q", *bases))
+
+    def _put(self, base, x):
+        shift = self.shift if base >= DATA + FAR * self.size else 0
+        raw = np.full(x.nbytes + 64, 0xee, np.uint8)
+        raw[shift:shift + x.nbytes] = np.ascontiguousarray(x).view(np.uint8).reshape(-1)
+        self.memory.put(base, raw.tobytes())
+        return base, shift, x
+
+    def _tensor(self, at, table, first, layout):
+        pointer = DATA + FAR * (first + self.rank) + self.shift * (first > 0)
+        view = View(pointer, None, 0, *layout)
+        raw = bytearray(384)
+        struct.pack_into("<QQQIIII", raw, 0, pointer, table, 0, 0, 0, self.size, self.rank)
+        for place, s in zip(STRIDES, view.strides):
+            struct.pack_into("<q", raw, place, s)
+        struct.pack_into("<q", raw, STEP, view.step)
+        struct.pack_into("<I", raw, ALIGNED, alignment(view))
+        self.memory.put(at, bytes(raw))
+
+    def found(self, i):
+        """The i-th array now; nothing beside it was written."""
+        base, shift, x = self.arrays[i]
+        raw = self.memory.segments[base]
+        assert (raw[:shift] == 0xee).all() and (raw[shift + x.nbytes:] == 0xee).all(), "written beside an array"
+        return raw[shift:shift + x.nbytes].view(x.dtype).reshape(x.shape)
+
+
+#: (shape of x, of y, dims of a box, x_slot, y_slot, how to index slot s of x, of y)
+LAYOUTS = {
+    "flat": ((1100,), (1100,), (1100,), None, None),
+    "short": ((3,), (3,), (3,), None, None),
+    "gather rows": ((5, 24), (15, 24), (5, 24), None, (0, 5)),
+    "gather columns": ((5, 24), (5, 72), (5, 24), None, (1, 24)),
+    "gather odd columns": ((6, 7), (6, 21), (6, 7), None, (1, 7)),
+    "scatter middle": ((4, 9, 8), (4, 3, 8), (4, 3, 8), (1, 3), None),
+    "transpose": ((2, 6, 4, 8), (2, 18, 2, 8), (2, 6, 2, 8), (2, 2), (1, 6)),
+    "single elements": ((40, 3), (40, 1), (40, 1), (1, 1), None),
+}
+
+
+def part(x, form_slot, dims, number):
+    """The box of slot ``number`` as a view of x."""
+    index = [slice(0, n) for n in dims]
+    if form_slot:
+        axis, extent = form_slot
+        index[axis] = slice(number * extent, number * extent + dims[axis])
+    return x[tuple(index)]
+
+
+def _box(name, dtype, x, y):
+    _, _, dims, x_slot, y_slot = LAYOUTS[name]
+    return Box("test", Form(y.shape, dims, x_slot, y_slot), dtype, x.strides, y.strides)
+
+
+@pytest.mark.parametrize("shift", [0, 4, 2])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_copy_box(name, dtype, shift):
+    if shift % dtype_of(dtype).itemsize:
+        pytest.skip("no such address")
+    shape, out, dims, x_slot, y_slot = LAYOUTS[name]
+    xs, ys = [ints(shape, dtype, r, -99, 100) for r in range(2)], [ints(out, dtype, 7 + r) for r in range(2)]
+    box = _box(name, dtype, xs[0], ys[0])
+    slot, to_slot, peer, unroll = (1 if x_slot else 0), (2 if y_slot else 0), 1, 2
+    m = Memory(xs, ys, box.x, box.y, 0, shift)
+    tensor = TensorType("T", dtype, COMMUNICATOR)
+    _, emit = lower("copy_box", tensor, tensor, types.int32, PAIR, lit(unroll), types.int32, types.int32, types.int32)
+    p = m.p
+    for piece in range(-(-box.numbers[-1] // (32 * unroll)) + 1):           # and one beyond the end
+        emit(p, p.const(TARGET, p.i64), p.const(SOURCE, p.i64), p.const(piece), [p.const(n) for n in box.numbers], None, p.const(to_slot),
+             p.const(slot), p.const(peer))
+    expected = ys[0].copy()
+    part(expected, y_slot, dims, to_slot)[...] = part(xs[peer], x_slot, dims, slot)
+    assert (m.found(2) == expected).all()
+    assert (m.found(3) == ys[1]).all() and all((m.found(i) == x).all() for i, x in enumerate(xs)), "another array was written"
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize("op, function", [("sum", np.add), ("min", np.minimum), ("max", np.maximum)])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["flat", "scatter middle", "gather odd columns", "single elements"])
+def test_reduce_box(name, dtype, op, function, everywhere):
+    shape, out, dims, x_slot, y_slot = LAYOUTS[name]
+    xs, ys = [ints(shape, dtype, r, -9, 10) for r in range(3)], [ints(out, dtype, 7 + r) for r in range(3)]
+    box = _box(name, dtype, xs[0], ys[0])
+    slot, to_slot, unroll, rank = (2 if x_slot else 0), (1 if y_slot else 0), 2, 1
+    m = Memory(xs, ys, box.x, box.y, rank)
+    tensor = TensorType("T", dtype, COMMUNICATOR)
+    _, emit = lower("reduce_box", tensor, tensor, types.int32, PAIR, lit(unroll), lit(op), types.int32, types.int32, lit(everywhere))
+    p = m.p
+    for piece in range(-(-box.numbers[-1] // (32 * unroll)) + 1):
+        emit(p, p.const(TARGET, p.i64), p.const(SOURCE, p.i64), p.const(piece), [p.const(n) for n in box.numbers], None, None,
+             p.const(to_slot), p.const(slot), None)
+    total = function.reduce([part(x, x_slot, dims, slot).astype(np.float32) for x in xs])
+    for r in range(3):
+        expected = ys[r].copy()
+        if everywhere or r == rank:
+            part(expected, y_slot, dims, to_slot)[...] = total.astype(expected.dtype)
+        assert (m.found(3 + r) == expected).all()
+        assert (m.found(r) == xs[r]).all()

@@ -1,0 +1,32 @@
+"""The PTX words of the primitives of collectives, in the kernels that use them."""
+
+import pytest
+
+from pknumba.config import CommConfig
+from pknumba.kernels.all_reduce import AllReduce, OneShot
+
+from .tiny import ptx
+
+pytestmark = pytest.mark.ptx
+
+COPIES = CommConfig(copy_in=True, copy_out=True)
+VECTORS = "ld.relaxed.sys.global.v4.b32", "st.relaxed.sys.global.v4.b32"
+
+#: Primitive -> (kernel that uses it, configuration, words of its PTX).
+WORDS = {
+    "announce": (AllReduce, COPIES, "bar.warp.sync 0xffffffff; fence.acq_rel.sys;", "red.relaxed.sys.global.add.u32"),
+    "await_all": (AllReduce, COPIES, "ld.acquire.sys.global.u32", "mov.u64 t, %globaltimer;", "bar.warp.sync 0xffffffff;"),
+    "times": (AllReduce, COPIES, "ld.relaxed.sys.global.u32"),
+    "tick": (OneShot, COPIES, "red.relaxed.gpu.global.add.u32"),
+    "copy_box": (AllReduce, COPIES, *VECTORS, "ld.relaxed.sys.global.b16", "st.relaxed.sys.global.b16"),
+    "reduce_box": (AllReduce, COPIES, *VECTORS, "cvt.rn.bf16x2.f32", "cvt.rn.bf16.f32"),
+    "send_packets": (OneShot, COPIES, "ld.relaxed.sys.global.v2.b32", "st.relaxed.sys.global.v2.b64"),
+    "reduce_packets": (OneShot, COPIES, "ld.relaxed.sys.global.v2.b64", "st.relaxed.sys.global.v2.b32", "cvt.rn.bf16x2.f32"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WORDS))
+def test_ptx(name):
+    kernel, cfg, *words = WORDS[name]
+    text = ptx(kernel, cfg)
+    assert not [word for word in words if word not in text]

@@ -1,0 +1,62 @@
+"""Every collective compiles to a cubin, with no GPU, in every dtype; its machine code is what it should be."""
+
+import pytest
+
+from pknumba import lowering
+from pknumba.config import CommConfig
+from pknumba.kernels.all_reduce import AllReduce, OneShot
+
+pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
+
+DTYPES = ("bfloat16", "float16", "float32", "int32")
+COPIES = dict(copy_in=True, copy_out=True)
+#: The configurations that calls choose.
+CASES = [(AllReduce, dict(dtype=d, unroll=u, **c)) for d in DTYPES for u, c in ((4, {}), (1, COPIES))]
+CASES += [(AllReduce, dict(dtype="bfloat16", op="min", unroll=4)), (AllReduce, dict(dtype="int32", op="max", unroll=4, **COPIES))]
+CASES += [(OneShot, dict(dtype=d, op=op)) for d in DTYPES for op in ("sum", "max")]
+
+
+def label(case):
+    kernel, fields = case
+    return "-".join([kernel.__name__, *(f"{k}={v}" for k, v in fields.items())])
+
+
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_cubin(case, disassemble):
+    kernel, fields = case
+    cfg = CommConfig(**fields)
+    cfg.check()
+    cubin, record = lowering.build(kernel.plan(cfg))
+    assert (record["spill"], record["stack"], record["notices"], record["threads"]) == (0, 0, [], 32 * cfg.warps)
+    assert record["registers"] * record["threads"] <= 65536
+    code = disassemble(cubin)
+    counts = code.counts()
+    for absent in ("CALL", "LDL", "STL"):
+        assert counts[absent] == 0, f"{absent}: a call or local memory"
+    assert counts["ACQBULK"] == counts["PREEXIT"] == 1 and code.find("ACQBULK") < code.find("LDG"), "waits for the last kernel"
+    for name in (i.name for i in code.instructions if i.name.startswith(("LDG.E.128", "LDG.E.U16", "STG.E"))):
+        assert ".STRONG.SYS" in name, f"{name}: peers' memory is read and written past the first-level cache"
+    (expect_packets if kernel is OneShot else expect_handshake)(code, cfg)
+
+
+def expect_packets(code, cfg):
+    """16 bytes at a time both ways; no fence but that of a hang's record, no signal to others."""
+    assert code.find("LDG.E.128.STRONG.SYS") and code.find("STG.E.128.STRONG.SYS")
+    assert len(code.find("REDG")) == len(code.find("REDG.E.ADD.STRONG.GPU")) == 1, "one count, of this rank"
+    first = code.find("STG.E.128.STRONG.SYS")[0]
+    barriers = [n for n in code.find("MEMBAR.ALL.SYS") if n < first]
+    assert not barriers, "packets are sent without a fence"
+
+
+def expect_handshake(code, cfg):
+    """Signals release, polls acquire, at system scope; as many loads in flight as a lane moves at once."""
+    signals = code.find("REDG.E.ADD.STRONG.SYS")
+    assert signals and len(signals) == code.counts()["REDG"]
+    assert code.find("MEMBAR.ALL.SYS")[0] < signals[0], "a signal releases"
+    loads = code.find("LDG.E.128.STRONG.SYS")
+    polls = [n for n in code.find("LDG.E.STRONG.SYS") if code.after(n, "CCTL.IVALL", 2) is not None]
+    assert polls and code.find("BAR.SYNC"), "polls acquire, and the block meets"
+    assert len(loads) % cfg.unroll == 0 and len(loads) >= 2 * cfg.unroll, "the first rank's, and every other rank's"
+    for i in range(0, len(loads), cfg.unroll):
+        group = code.instructions[loads[i]:loads[i + cfg.unroll - 1]]
+        assert not [x.name for x in group if x.name.startswith(("STG", "BAR", "MEMBAR"))], "loads are issued before the first is used"
