@@ -169,6 +169,13 @@ def commit():
     return name + ("+" if _output("git", "status", "--porcelain", "--untracked-files=no", "--", "pknumba") else "")
 
 
+def _command():
+    """The command that runs, without where its results go: that is of this machine."""
+    words = ["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]
+    at = words.index("--out") if "--out" in words else len(words)
+    return " ".join(words[:at] + words[at + 2:])
+
+
 def surroundings():
     """What a number depends on beside the code: card, clocks, driver, versions, commit, command."""
     asked = _output("nvidia-smi", "--query-gpu=driver_version,clocks.sm,power.draw", "--format=csv,noheader,nounits",
@@ -178,7 +185,7 @@ def surroundings():
     return dict(card=torch.cuda.get_device_name(), driver=driver, sm_clock_mhz=clock, power_w=watts, commit=commit(),
                 versions={"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda}
                 | {name: v for name in packages if (v := _version(name))},
-                command=" ".join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
+                command=_command(),
                 when=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
 

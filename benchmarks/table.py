@@ -45,7 +45,8 @@ def short(r):
 def row(r):
     """One row of the table."""
     baseline = f"{r['baseline']}: {shown_time(r['baseline_us'])}" if r.get("baseline_us") else "-"
-    cells = (r["op"] + LAYOUTS.get(r.get("layout"), ""), " x ".join(map(str, r["shape"])), r["dtype"], f"{r['world']} / {r['gpus']}", shown_time(r["time_us"]),
+    operator = r["op"] + LAYOUTS.get(r.get("layout"), "")
+    cells = (operator, " x ".join(map(str, r["shape"])), r["dtype"], f"{r['world']} / {r['gpus']}", shown_time(r["time_us"]),
              f"{r['tflops']:.0f}" if r.get("tflops") else "-", baseline, f"{r['ratio']:.2f}" if r.get("ratio") else "-",
              f"{r['rel_error']:.1e}" if r.get("rel_error") is not None else "-", f"{r['card']}, {r['commit']}")
     return "| " + " | ".join(cells) + " |"

@@ -255,7 +255,8 @@ def test_processes_under_mps(size):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     command = ["bash", str(ROOT / "scripts" / "mps"), "run", "-n", str(size), "--", sys.executable, "-W", "ignore",
                str(ROOT / "tests" / "gpu" / "many_calls.py"), "--calls", "1000"]
-    code, out = bounded(command, {**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}, 240)
+    packages = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    code, out = bounded(command, {**os.environ, "PATH": path, "PYTHONPATH": packages}, 240)
     print(out[-3000:])
     assert code == 0 and out.count("PASS") == 1, out[-3000:]
 
