@@ -7,6 +7,7 @@ from greenlet import getcurrent
 from ..errors import ConfigError, ProtocolError
 from .clocks import advance, covers, join
 from .operations import BulkStores, check_drained
+from .report import where
 from .semaphore import SemaphoreRing
 from .task import HostTask, RoleTask
 from .tiles import Arena, SharedTile, dtype_of
@@ -165,8 +166,9 @@ def _end_of(block):
     for task in block.tasks:
         for component, epoch in task.slots:
             if not covers(clock, component, epoch):
-                raise ProtocolError(f"{task.name}: ended while a load into its shared memory may be in flight. Nobody waits for "
-                                    "its semaphore, and shared memory is gone when the block ends. Wait for every phase that a "
+                place = where(task.sites.get(component))
+                raise ProtocolError(f"{task.name}: ended while a load into its shared memory may be in flight, that of {place}. "
+                                    "Nobody waits for its semaphore, and shared memory is gone when the block ends. Wait for every phase that a "
                                     "load completes.",
                                     rank=task.rank, block=block.number, role=task.role.name, task=task.name)
         for component, epoch in task.used():

@@ -7,7 +7,7 @@ import numpy as np
 from ..errors import ContractError, ProtocolError
 from .access import access
 from .clocks import advance
-from .report import error, site
+from .report import error, site, where
 from .task import current
 from .tiles import SharedTile
 
@@ -157,6 +157,7 @@ def _load(task, kind, source, target, completes, combine):
     session, clock, slot = task.session, None, None
     if session.races:
         place, slot = site(), task.slot()
+        task.sites[slot[0]] = place
         access(task, source, "read", kind, slot, place, generic=False)
         access(task, target, combine or "write", kind, slot, place, generic=False)
         clock = advance(task.clock.copy(), *slot)
@@ -179,7 +180,7 @@ def _store(task, kind, source, target, combine):
         access(task, source, "read", kind, task.queue("read"), place, generic=False)
         access(task, target, combine or "write", kind, task.queue("written"), place, generic=False)
     read, write = _mover(source, target, combine, session.lock)
-    group = stores.add(f"{kind} of {source.name} to {target.name}")
+    group = stores.add(f"{kind} of {source.name} to {target.name}" + (f" at {where(place)}" if session.races else ""))
 
     def first():
         read()

@@ -77,7 +77,7 @@ class RoleTask(Task):
         number = f" {part}" if role.workers > 1 else ""
         super().__init__(launch.session, launch.rank, f"rank {launch.rank} block {block.number} {role.name}{number}", fn)
         self.launch, self.block, self.role, self.part, self.order = launch, block, role, part, order
-        self.clock, self.slots, self.queues = None, [], {}
+        self.clock, self.slots, self.queues, self.sites = None, [], {}, {}
         self.stores = self.turn = None
         self.multiplications, self.multiplied, self.issued = [], 0, 0
 

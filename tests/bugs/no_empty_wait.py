@@ -1,0 +1,25 @@
+"""Stage overwritten: the loader does not wait until the consumers are done with a stage of its ring."""
+
+from pknumba.interpreter import read
+from pknumba.primitives import arrive, expect, load_async, ring, wait
+
+ERROR, WORDS = "RaceError or ProtocolError", ("write of x[0]", "2 arrivals in phase 0")
+TILES, SEMAPHORES, TENSORS = {"x": (2, 8, 8)}, {"full": (2, "loader"), "empty": (2, "consumer")}, {"X": (48, 8)}
+WORKERS = {"consumer": 2}
+
+
+def loader(g, s):
+    for k in range(6):
+        stage, phase = ring(k, 2)
+        pass                                    # wrong
+        # right: wait(s.empty[stage], phase ^ 1)
+        expect(s.full[stage], s.x[stage])
+        load_async(s.x[stage], g.X, (k, 0), s.full[stage])
+
+
+def consumer(g, s):
+    for k in range(6):
+        stage, phase = ring(k, 2)
+        wait(s.full[stage], phase)
+        read(s.x[stage])
+        arrive(s.empty[stage])
