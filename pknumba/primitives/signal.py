@@ -51,7 +51,8 @@ def signal_all(counters, number):
     Args:
         counters: ``g.name``; number: index of the counter.
 
-    PTX: fence.proxy.async, fence.acq_rel.sys, bar.warp.sync, then one red.release.sys.global.add.u32 for each rank.
+    PTX: fence.proxy.async in every thread, bar.warp.sync, fence.acq_rel.sys by one of them (what the others wrote is ordered
+    before it by the barrier), then one red.relaxed.sys.global.add.u32 for each rank: one fence, however many ranks.
     """
     for peer in range(counters.world_size):
         counters.add(peer, number, 1)
@@ -60,13 +61,14 @@ def signal_all(counters, number):
 @signal_all.lowering
 def _(counters, number):
     def emit(p, counters_at, number):
-        p("fence.proxy.async; fence.acq_rel.sys;")
+        p("fence.proxy.async;")
         if counters.role.scope == "warp":
             p("bar.warp.sync 0xffffffff;")
         size = p.parameter(p.i32, counters_at, 16)
         with p.leader(counters.role.scope):
+            p("fence.acq_rel.sys;")
             for peer in p.loop(size):
-                p("red.release.sys.global.add.u32 [$0], 1;", _address(p, _peer(p, counters_at, peer), number))
+                p("red.relaxed.sys.global.add.u32 [$0], 1;", _address(p, _peer(p, counters_at, peer), number))
     return emit
 
 

@@ -34,7 +34,8 @@ def test_only_these_synchronise(texts, name):
     """Nothing weaker than what is written down here has crept in."""
     allowed = (r"mbarrier\.init\.shared::cta\.b64", r"mbarrier\.try_wait\.parity\.acquire\.cta\.shared::cta\.b64",
                r"mbarrier\.arrive\.release\.cta\.shared::cta\.b64", r"mbarrier\.arrive\.expect_tx\.release\.cta\.shared::cta\.b64",
-               r"fence\.proxy\.async", r"fence\.proxy\.async\.shared::cta", r"fence\.acq_rel\.sys", r"red\.release\.sys\.global\.add\.u32",
+               r"fence\.proxy\.async", r"fence\.proxy\.async\.shared::cta", r"fence\.acq_rel\.sys",
+               r"red\.(release|relaxed)\.sys\.global\.add\.u32",
                r"ld\.acquire\.sys\.global\.u32", r"atom\.relaxed\.gpu\.global\.add\.u32")
     for s in texts[name]:
         found = re.search(r"(?<![\w.])(mbarrier|fence|membar|red|atom|(ld|st)\.(acquire|release|volatile))\b[.\w:]*", s)
@@ -94,13 +95,16 @@ def test_signal(texts):
 
 
 def test_signal_all(texts):
-    """A communicator: every lane fences what it wrote, the warp meets, one lane releases at system scope for each rank."""
+    """A communicator: every lane fences its proxy, the warp meets, one lane fences at system scope, then adds for each rank.
+
+    A fence and a relaxed addition after it release what happened before the fence, the other lanes' writes by their meeting.
+    """
     code = texts["all-reduce"]
     meet = places(code, r"^bar\.warp\.sync 0xffffffff")
     assert len(meet) == 1
-    before = [s for s in code[:meet[0]] if s.startswith("fence")][-2:]
-    assert before == ["fence.proxy.async", "fence.acq_rel.sys"]
-    assert places(code[meet[0]:], r"red\.release\.sys\.global\.add\.u32"), "release after the meeting"
+    assert [s for s in code[:meet[0]] if s.startswith("fence")][-1] == "fence.proxy.async"
+    after = [s for s in code[meet[0]:] if re.match(r"fence|red", s)][:2]
+    assert after[0] == "fence.acq_rel.sys" and after[1].startswith("red.relaxed.sys.global.add.u32"), after
 
 
 def test_wait_until(texts):
