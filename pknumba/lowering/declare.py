@@ -38,7 +38,6 @@ class Primitive:
 
     function: object
     scopes: tuple
-    hint: bool = False
     lower: object = None
     signature: inspect.Signature = field(init=False)
 
@@ -71,18 +70,17 @@ def constant(argtype, what):
     return argtype.literal_value
 
 
-def primitive(scope=None, hint=False):
+def primitive(scope=None):
     """Declare a primitive.
 
     Args:
         scope: "thread", "warp" or "warpgroup", or a tuple of them: whose roles may call it. None: arithmetic, for anyone.
-        hint: the primitive only steers performance, so a kernel without it is slow, not wrong.
     """
     scopes = (scope,) if isinstance(scope, str) else tuple(scope or ())
 
     def declare(function):
         name = function.__name__
-        entry = PRIMITIVES[name] = Primitive(function, scopes, hint)
+        entry = PRIMITIVES[name] = Primitive(function, scopes)
         if scopes:
             @functools.wraps(function)
             def public(*args, **kwargs):

@@ -39,7 +39,7 @@ def _(s):
     return lambda p, s_at: p(text)
 
 
-@primitive(scope="warpgroup", hint=True)
+@primitive(scope="warpgroup")
 def turn_wait(s, turn):
     """Ping-pong order: wait until the workers of the earlier turns have called ``turn_pass``. Does nothing in a role that works together.
 
@@ -58,7 +58,7 @@ def _(s, turn):
     return _turn(s.role, "sync", 0)
 
 
-@primitive(scope="warpgroup", hint=True)
+@primitive(scope="warpgroup")
 def turn_pass(s, turn):
     """Ping-pong order: let the worker of the next turn go on. Pairs with ``turn_wait`` of the same turn.
 
@@ -77,7 +77,7 @@ def _(s, turn):
     return _turn(s.role, "arrive", 1)
 
 
-@primitive(scope="warpgroup", hint=True)
+@primitive(scope="warpgroup")
 def turn_first(s, part):
     """Before the first task: the turn is worker 0's. Called once by each of two workers in turns.
 
