@@ -5,11 +5,12 @@ the same on the command line.
 """
 
 from .checker import Plan, Run, check
+from .lint import Finding, lint
 from .mutation import Mutation, mutate
 from .play import WrongResult, play
 from .toys import TOYS, Toy, product, product_config, toy_of
 from .verdict import Failure, Verdict
 from .waits import WaitGraph
 
-__all__ = ["check", "Plan", "Run", "Verdict", "Failure", "WaitGraph", "mutate", "Mutation", "play", "WrongResult", "Toy",
+__all__ = ["check", "Plan", "Run", "Verdict", "Failure", "WaitGraph", "lint", "Finding", "mutate", "Mutation", "play", "WrongResult", "Toy",
            "TOYS", "toy_of", "product", "product_config"]

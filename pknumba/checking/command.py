@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from .checker import COMPLETIONS, POLICIES, check
+from .lint import lint, told
 from .mutation import mutate
 from .source import load, name_of
 from ..errors import PknumbaError
@@ -28,6 +29,7 @@ def add(commands):
     runs.add_argument("--set", metavar="FIELD=VALUE", nargs="+", default=[], type=_field, help="fix fields of the configuration")
     runs.add_argument("--size", type=_positive, nargs=3, metavar=("M", "N", "K"), help="fix the shape of a product")
     runs.add_argument("--limit", type=float, metavar="SECONDS", help="stop after so long")
+    parser.add_argument("--lint", action="store_true", help="read the kernel, run nothing")
     parser.add_argument("--mutate", action="store_true", help="delete or bend each synchronising line; list what nobody notices")
     out = parser.add_argument_group("what to tell")
     out.add_argument("--shrink", type=float, default=10.0, metavar="SECONDS", help="how long to shrink a failing schedule; 0: not at all")
@@ -52,6 +54,10 @@ def _check(kernel, options):
     plan = dict(worlds=tuple(options.world) if options.world else None,
                 seeds=options.seeds if options.seed is None else (options.seed,), policies=tuple(options.policy),
                 completions=tuple(options.completion), calls=options.calls, skew=options.skew, changes=changes)
+    if options.lint:
+        found = lint(kernel)
+        print(told(found, kernel.__name__))
+        return 1 if found else 0
     if options.mutate:
         found = mutate(kernel, progress=lambda line: print(line if len(line) < 200 else line[:197] + "..."), **plan)
         print(found)

@@ -168,8 +168,8 @@ def _end_of(block):
             if not covers(clock, component, epoch):
                 place = where(task.sites.get(component))
                 raise ProtocolError(f"{task.name}: ended while a load into its shared memory may be in flight, that of {place}. "
-                                    "Nobody waits for its semaphore, and shared memory is gone when the block ends. Wait for every phase that a "
-                                    "load completes.",
+                                    "Nobody waits for its semaphore, and shared memory is gone when the block ends. Wait for every "
+                                    "phase that a load completes.",
                                     rank=task.rank, block=block.number, role=task.role.name, task=task.name)
         for component, epoch in task.used():
             clock = advance(clock, component, epoch)

@@ -11,24 +11,24 @@ WORLD, TENSORS, SYMMETRIC, COUNTERS = 3, {"S": (8, 8)}, ("S",), {"arrived": 3, "
 SCOPE = {"communicator": "thread"}
 
 
-def arrive(g):
+def come(g):
     signal_all(g.arrived, 0)                    # wrong
     # right: signal_all(g.arrived, g.rank)
 
 
 def communicator(g, s):
     if g.rank == 0:
-        arrive(g)
-        wait_until(g.hint, 0, 1)                # rank 1 has come
-        arrive(g)
+        come(g)
+        wait_until(g.hint, 0, g.epoch)                # rank 1 has come
+        come(g)
         signal(g.go, 0, 2)
     elif g.rank == 1:
-        arrive(g)
+        come(g)
         signal(g.hint, 0, 0)
-        wait_until(g.arrived, 0, 3)             # wrong
-        # right: for peer in range(3): wait_until(g.arrived, peer, 1)
+        wait_until(g.arrived, 0, 3 * g.epoch)             # wrong
+        # right: for peer in range(3): wait_until(g.arrived, peer, g.epoch)
         read(g.S.window((0, 0), (8, 8), 2))
     else:
-        wait_until(g.go, 0, 1)
+        wait_until(g.go, 0, g.epoch)
         write(g.S.window((0, 0), (8, 8)), 1.0)
-        arrive(g)
+        come(g)

@@ -19,9 +19,9 @@ def communicator(g, s):
         signal_all(g.flag, 0)
         if meeting == 1:
             signal(g.hint, 0, 0)                # rank 0 is slow: it resets when rank 1 has come to the second meeting
-        wait_until(g.flag, 0, 2)                # wrong
+        wait_until(g.flag, 0, 2 * g.epoch)                # wrong
         # right: wait_until(g.flag, 0, 2 * (meeting + 1))
         if g.rank == 0 and meeting == 0:
-            wait_until(g.hint, 0, 1)
+            wait_until(g.hint, 0, g.epoch)
             reset(g)                            # wrong
             # right: nothing

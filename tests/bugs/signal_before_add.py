@@ -18,7 +18,7 @@ def loader(g, s):
 
 
 def communicator(g, s):
-    wait_until(g.done, 0, 1)
+    wait_until(g.done, 0, g.epoch)
     read(g.Y.window((0, 0), (8, 8)))
 
 

@@ -12,7 +12,7 @@ WORLD, COUNTERS = 2, {"here": 1}
 def communicator(g, s):
     signal(g.here, 0, 1 - g.rank)               # wrong
     # right: signal_all(g.here, 0)
-    wait_until(g.here, 0, 1)
+    wait_until(g.here, 0, g.epoch)
 
 
 assert signal and signal_all

@@ -17,7 +17,7 @@ def loader(g, s):
         signal(g.set, 0, 1)
     if g.rank == 1:
         pass                                    # wrong
-        # right: wait_until(g.set, 0, 1)
+        # right: wait_until(g.set, 0, g.epoch)
         peer_add(g, s)
     store_async_read_wait(0)
 

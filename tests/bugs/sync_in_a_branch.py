@@ -8,5 +8,5 @@ WORKERS = {"consumer": 3}
 
 def consumer(g, s):
     if g.part < 2:                              # wrong
-    # right: if g.part < 3:
+    # right: if True:
         sync(s)
