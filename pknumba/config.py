@@ -6,7 +6,7 @@ from typing import ClassVar
 from .errors import ConfigError
 from .tiles import DTYPES, ITEMSIZE, SHARED_LIMIT, Config
 
-__all__ = ["GemmConfig", "GemmAllReduceConfig", "GemmReduceScatterConfig", "CommConfig", "best"]
+__all__ = ["GemmConfig", "GemmAllReduceConfig", "GemmReduceScatterConfig", "AllGatherGemmConfig", "CommConfig", "best"]
 
 #: Bytes of shared memory beside the tiles: semaphores, and what aligning the first tile may cost.
 _RESERVED = 2048
@@ -156,6 +156,51 @@ class GemmReduceScatterConfig(GemmAllReduceConfig):
 
 
 @dataclass(frozen=True)
+class AllGatherGemmConfig(GemmConfig):
+    """A GEMM whose A comes from all ranks.
+
+    Attributes:
+        comm_sms: SMs that move shards; the others compute. chunk_m: rows of a chunk, which is tile_k columns wide.
+        depth: chunks that a mover moves before it tells.
+    """
+
+    comm_sms: int = 16
+    chunk_m: int = 64
+    depth: int = 8
+
+    runtime: ClassVar[tuple] = ("comm_sms", "depth")
+    #: Bytes of A per second that a communicating SM moves.
+    rate: ClassVar[float] = 2.2e10
+
+    def traffic(self, m, n, k, world):
+        """Bytes that a rank's movers move."""
+        return m * k * ITEMSIZE[self.dtype] * (world - 1) // world
+
+    @property
+    def movers(self):
+        """Threads of a communicating SM that move."""
+        return 4 * (self.consumers + 1)
+
+    @property
+    def strips(self):
+        """Chunks one above the other in a band."""
+        return self.tile_m // self.chunk_m
+
+    def check(self):
+        """Raise ConfigError unless sm_90 can run it."""
+        super().check()
+        rules = [
+            (self.comm_sms >= 1, f"comm_sms = {self.comm_sms}. At least one SM must communicate."),
+            (self.chunk_m > 0 and self.tile_m % self.chunk_m == 0 and self.chunk_m % 8 == 0, f"chunk_m = {self.chunk_m} of tile_m = "
+             f"{self.tile_m}. Chunks are equal and have a multiple of 8 rows. Use a divisor."),
+            (self.depth >= 1, f"depth = {self.depth}. At least 1."),
+        ]
+        for good, text in rules:
+            if not good:
+                raise ConfigError(f"AllGatherGemmConfig: {text}", config=self)
+
+
+@dataclass(frozen=True)
 class CommConfig(Config):
     """How a kernel that only communicates is cut up.
 
@@ -185,7 +230,7 @@ class CommConfig(Config):
         rules = [
             (0 <= self.blocks < 2 ** 16, f"blocks = {self.blocks}. From 1 to 65535, or 0 to let the call choose."),
             (1 <= self.warps <= 16, f"warps = {self.warps}. A block has 1 to 16."),
-            (self.unroll in (1, 2, 4), f"unroll = {self.unroll}. It must be 1, 2 or 4."),
+            (self.unroll in (1, 2, 4, 8), f"unroll = {self.unroll}. It must be 1, 2, 4 or 8."),
             (self.algorithm in ("auto", "one-shot", "two-shot"), f"algorithm = {self.algorithm!r}. It must be auto, one-shot or two-shot."),
             (self.op in ("sum", "min", "max"), f"op = {self.op!r}. It must be sum, min or max."),
         ]

@@ -11,7 +11,7 @@ ONE_SHOT = 512 * 1024
 class AllReduce(Comm):
     """Two shots: a rank combines every piece that it owns over all ranks, and writes the result to all of them."""
 
-    operator, in_place = "all_reduce", True
+    operator, in_place, most = "all_reduce", True, 4
     tensors, symmetric = ("X", "S", "T", "Y"), ("S", "T")
 
     @staticmethod
@@ -41,10 +41,7 @@ class AllReduce(Comm):
         few = call.form_bytes * call.world.size <= ONE_SHOT
         if call.box.single and (cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto"):
             return OneShot, cfg
-        if call.given is None:
-            pieces = call.box.numbers[-1] // (128 * call.world.size)
-            cfg = cfg.replace(unroll=4 if pieces >= cfg.warps * call._least_sms() else 1)
-        return kernel, cfg
+        return super().variant(call, cfg)
 
     @classmethod
     def copies(kernel, x_symmetric, out_symmetric):

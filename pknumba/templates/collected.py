@@ -5,7 +5,7 @@ from collections import namedtuple
 from ..errors import ContractError, DTypeError, LayoutError, ShapeError, WorldError
 from ..tiles import ITEMSIZE
 from .fast import is_symmetric, stream_source
-from .geometry import is_contiguous
+from .geometry import contiguous, is_contiguous
 
 #: Element types of collectives.
 DTYPES = ("bfloat16", "float16", "float32", "int32")
@@ -22,7 +22,7 @@ def check(kernel, world, x, out, config, stream, arguments):
                             "or None.")
     if config is not None:
         config.check()
-    found = described(name, world, "x", x)
+    found = _stand_in(kernel, world, out, arguments) if x is None else described(name, world, "x", x)
     if found.dtype not in DTYPES:
         raise DTypeError(f"{name}: x is {found.dtype}. It must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}. Convert it first.",
                          dtype=found.dtype)
@@ -30,8 +30,8 @@ def check(kernel, world, x, out, config, stream, arguments):
     result = None
     if out is not None and kernel.receives(world.rank, **arguments):
         result = _check_out(name, world, out, found, form)
-        _check_apart(name, found, result, kernel.in_place and tuple(found.shape) == tuple(form.out))
-    stream_source(world, stream, x)()
+        _check_apart(name, x, found, result, kernel.in_place and tuple(found.shape) == tuple(form.out))
+    stream_source(world, stream, out if x is None else x)()
     terms = {"x.shape": tuple(found.shape), "dtype": found.dtype, "x": _kind(x)}
     if kernel.rooted:
         if result is not None and not is_contiguous(result.shape, result.strides, ITEMSIZE[result.dtype]):
@@ -74,9 +74,18 @@ def _check_out(name, world, out, x, form):
     return y
 
 
-def _check_apart(name, x, y, in_place):
+def _stand_in(kernel, world, out, arguments):
+    """The ArrayInfo of an input that is None because nothing is read of it."""
+    result = None if out is None else described(kernel.operator, world, "out", out)
+    shape = result and kernel.stand_in(world.size, world.rank, tuple(result.shape), **arguments)
+    if shape is None:
+        raise ContractError(f"{kernel.operator}: x is None. Every rank that is read gives an array, and others give one or out. Pass x.")
+    return result._replace(shape=shape, strides=contiguous(shape, ITEMSIZE.get(result.dtype, 1)))
+
+
+def _check_apart(name, given, x, y, in_place):
     """Raise LayoutError where x and out share memory, unless they are the same array and the operator may work in place."""
-    if 0 in x.shape or 0 in y.shape or in_place and x.pointer == y.pointer:
+    if given is None or 0 in x.shape or 0 in y.shape or in_place and x.pointer == y.pointer:
         return
     (a, a_end), (b, b_end) = (_extent(i) for i in (x, y))
     if a < b_end and b < a_end:

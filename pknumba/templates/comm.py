@@ -5,6 +5,7 @@ resident together: the lowest unfinished block of every rank runs, and can end.
 """
 
 from ..config import CommConfig
+from ..errors import ConfigError
 from ..primitives import announce, await_all, copy_box, div, i32, mod, sync, tick, times
 from ..tiles import Role, Task, shared
 from .base import Template
@@ -21,8 +22,9 @@ class Comm(Template):
     tensors, symmetric, counters = ("X", "S", "Y"), ("S",), ("ready", "done")
     numbers = {"box": 5, "pieces": 1, "slots": 1, "root": 1}
 
-    #: Name of the public function; whether its input may be its output; whether only some ranks have an output.
-    operator, in_place, rooted = "", False, False
+    #: Name of the public function; whether its input may be its output; whether only some ranks have an output; how many units a lane
+    #: can move at once.
+    operator, in_place, rooted, most = "", False, False, 8
 
     @staticmethod
     def shared(cfg):
@@ -69,10 +71,17 @@ class Comm(Template):
         return True
 
     @classmethod
+    def stand_in(kernel, size, rank, shape, **arguments):
+        """Shape of an input that is None on that rank, whose out has this shape; None where it must be given."""
+
+    @classmethod
     def variant(kernel, call, cfg):
         """(kernel, configuration) for a call: how much a lane moves at once depends on how much there is."""
         if call.given is None:
-            cfg = cfg.replace(unroll=8 if call.box.numbers[-1] >= 256 * cfg.warps * call._least_sms() else 2)
+            many = call.box.numbers[-1] >= 32 * kernel.most * cfg.warps * call.least_sms()
+            cfg = cfg.replace(unroll=kernel.most if many else kernel.most // 4)
+        if cfg.unroll > kernel.most:
+            raise ConfigError(f"{kernel.operator}: unroll = {cfg.unroll}. A lane has registers for {kernel.most} units. Use that or less.")
         return kernel, cfg
 
     @classmethod

@@ -25,7 +25,7 @@ def communicate(kernel, world, x, out, config, stream, **arguments):
     """
     marks = fingerprint(x), fingerprint(out)
     key = kernel, marks, config, stream, *arguments.values()
-    known = marks[0] is not None and (out is None or marks[1] is not None)
+    known = (x is None or marks[0] is not None) and (out is None or marks[1] is not None)
     try:
         call = world.cache.get(key) if known else None
     except (AttributeError, TypeError):          # no world, or something that cannot be a key: the check says which
@@ -57,7 +57,8 @@ class CommCall:
         found = self._agreed(kernel, lambda: check(kernel, world, x, out, config, stream, arguments))
         self.x, self.form, self.dtype, self.out_symmetric = found.x, found.form, found.x.dtype, is_symmetric(out)
         self.receives = kernel.receives(world.rank, **arguments)
-        self.stream = stream_source(world, stream, x)
+        self.stream = stream_source(world, stream, out if x is None else x)
+        self.in_place = found.out is not None and found.out.pointer == found.x.pointer
         self.launch = self.output = None
         self.library = x.local if is_symmetric(x) else x
         if 0 in found.form.dims:
@@ -94,7 +95,7 @@ class CommCall:
         """Pack the launch. What is made for the first call of its kind is made by all ranks together."""
         kernel, cfg, world = self.kernel, self.cfg, self.world
         numbers = kernel.values(self)
-        blocks = cfg.blocks or max(1, min(-(-numbers["pieces"] // cfg.warps), self._least_sms()))
+        blocks = cfg.blocks or max(1, min(-(-numbers["pieces"] // cfg.warps), self.least_sms()))
         self.cfg = cfg = cfg.replace(blocks=blocks)
         self.stream_key = self.stream_given if self.stream_given is None else self.stream()
         counts = {n: kernel.count(n, world.size, blocks, numbers["pieces"]) for n in kernel.all_counters()}
@@ -150,7 +151,7 @@ class CommCall:
             self.world.cache[key] = self.world.symmetric((count,), self.dtype)
         return self.shared(self.world.cache[key], self.box.packed)
 
-    def _least_sms(self):
+    def least_sms(self):
         """SMs of the rank that has fewest: every rank must choose the same blocks."""
         if "least SMs" not in self.world.cache:
             self.world.cache["least SMs"] = min(self.world.allgather(self.world.num_sms))

@@ -2,6 +2,7 @@
 
 import importlib
 
+import numpy as np
 import pytest
 
 from pknumba import kernels
@@ -9,7 +10,7 @@ from pknumba.templates import comm, communicate
 
 from .astray import survivors
 from .collectives import KINDS, TOY, play, schedule
-from .test_all_reduce import reduced
+from .definitions import DEFINITIONS
 
 TRIES = 12
 
@@ -19,14 +20,36 @@ def all_reduce(algorithm):
     def run(kernel, n):
         kinds = KINDS[n % 2], ("none", *KINDS)[n // 2 % 3]
         config = TOY.replace(algorithm=algorithm)
-        play(2 + n % 2, lambda world, x, out: communicate(kernel, world, x, out, config, None, op="sum"), reduced("sum"), (700,),
-             kinds=kinds, skew=40, calls=3, max_switches=200_000, **schedule(n))
+        play(2 + n % 2, lambda world, x, out: communicate(kernel, world, x, out, config, None, op="sum"),
+             DEFINITIONS["all_reduce"], (700,), kinds=kinds, skew=40, calls=3, max_switches=200_000, **schedule(n))
+    return run
+
+
+def collective(name, **arguments):
+    """A try of another collective; arguments may be functions of the number of ranks."""
+    definition = DEFINITIONS[name]
+
+    def run(kernel, n):
+        size, kinds = 2 + n % 2, (KINDS[n % 2], ("none", *KINDS)[n // 2 % 3])
+        shape = (2 * size, 1, 152)
+        given = {k: v(size) if callable(v) else v for k, v in arguments.items()}
+        wanted = [definition([np.zeros(shape)] * size, r, **given) for r in range(size)]
+        play(size, lambda world, x, out: communicate(kernel, world, x, out, TOY, None, **given), lambda xs, r: definition(xs, r, **given),
+             shape, next(w.shape for w in wanted if w is not None), kinds=kinds, skew=40, calls=3, max_switches=200_000, **schedule(n))
     return run
 
 
 #: Class that is mutated -> (its module, the kernel that is called, function (kernel, n) that plays the n-th try, mutants at least).
 KERNELS = {"AllReduce": ("all_reduce", "AllReduce", all_reduce("two-shot"), 7),
-           "OneShot": ("all_reduce", "AllReduce", all_reduce("one-shot"), 6)}
+           "OneShot": ("all_reduce", "AllReduce", all_reduce("one-shot"), 6),
+           "AllGather": ("all_gather", "AllGather", collective("all_gather", axis=0), 4),
+           "ReduceScatter": ("reduce_scatter", "ReduceScatter", collective("reduce_scatter", op="sum", axis=0), 3),
+           "AllToAll": ("all_to_all", "AllToAll", collective("all_to_all", scatter_axis=0, gather_axis=2), 5),
+           "Broadcast": ("broadcast", "Broadcast", collective("broadcast", root=1), 5),
+           "Reduce": ("reduce", "Reduce", collective("reduce", op="sum", root=1), 2),
+           "Gather": ("gather", "Gather", collective("gather", root=1, axis=0), 4),
+           "Scatter": ("scatter", "Scatter", collective("scatter", root=1, axis=0), 5),
+           "SendRecv": ("send_recv", "SendRecv", collective("send_recv", pairs=lambda n: tuple((r, (r + 1) % n) for r in range(n))), 3)}
 
 
 @pytest.mark.timeout(600)

@@ -1,0 +1,47 @@
+"""Reduce-scatter: out = rank's share of x_0 + x_1 + ... (or min, or max) along an axis."""
+
+from ..primitives import reduce_box
+from ..templates import Comm, communicate
+from ..templates.collected import axis_of, share_of
+from ..templates.geometry import Form
+
+
+class ReduceScatter(Comm):
+    """A rank reads its share, a slot of everyone's array, and combines it in rank order."""
+
+    operator, most = "reduce_scatter", 4
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, g.rank)
+
+    @classmethod
+    def form(kernel, size, shape, op, axis):
+        """Slots along the axis."""
+        axis = axis_of(kernel.operator, axis, shape)
+        share = share_of(kernel.operator, shape[axis], size, shape, axis)
+        out = *shape[:axis], share, *shape[axis + 1:]
+        return Form(out, out, (axis, share), None, size)
+
+
+def reduce_scatter(world, x, *, op="sum", axis=0, out=None, config=None, stream=None):
+    """out = this rank's share of x_0 + x_1 + ... over the ranks (or of the smallest, or the largest); collective.
+
+    Args:
+        world: World of this rank; every rank calls with arrays of one shape and dtype.
+        x: array with at least one dimension, bfloat16, float16, float32 or int32, contiguous or a SymmetricArray of this world;
+            NumPy on the interpreter, else CuPy, torch or any CUDA array.
+        op: "sum", "min" or "max".
+        axis: dimension of x (negative: counted from the last), a multiple of the number of ranks; rank r gets the r-th of its
+            equal parts.
+        out: array of that part's shape; made with x's library if None. It shares no memory with x.
+        config: CommConfig; chosen by size if None. stream: as in ``gemm``.
+
+    Returns: out (its ``local`` if it is symmetric). Floating-point numbers are combined in float32 in rank order and rounded
+    once; integers wrap. Ranks read each other's x: unless it is symmetric it is first copied into symmetric memory that the
+    world keeps.
+
+    Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, ContractError on every rank, before anything is
+    launched; HangError if a rank does not come.
+    """
+    return communicate(ReduceScatter, world, x, out, config, stream, op=op, axis=axis)
