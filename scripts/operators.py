@@ -124,6 +124,8 @@ def relative_error(value, reference):
 OPERATORS = {
     "gemm": Operator("gemm", "GemmConfig", summed=False, formula="C = A @ B on every rank"),
     "gemm_all_reduce": Operator("gemm_all_reduce", "GemmAllReduceConfig", summed=True, formula="C = sum over ranks r of A_r @ B_r"),
+    "all_gather_gemm": Operator("all_gather_gemm", "AllGatherGemmConfig", summed=False, form="gathered",
+                                formula="C = (all ranks' A, one after the other) @ B"),
     "gemm_reduce_scatter": Operator("gemm_reduce_scatter", "GemmReduceScatterConfig", summed=True, form="scattered",
                                     formula="rank's rows of the sum over ranks r of A_r @ B_r"),
 }

@@ -5,6 +5,7 @@ from .all_reduce import AllReduce, all_reduce
 from .all_to_all import AllToAll, all_to_all
 from .broadcast import Broadcast, broadcast
 from .gather import Gather, gather
+from .all_gather_gemm import AllGatherGemm, all_gather_gemm
 from .gemm import Gemm, gemm
 from .gemm_all_reduce import GemmAllReduce, gemm_all_reduce
 from .gemm_reduce_scatter import GemmReduceScatter, gemm_reduce_scatter

@@ -151,17 +151,18 @@ _COMPUTE = """
 _COMMUNICATE = """
 {pad}workers = i32((i32(cuda.gridDim.x) - sms) * {warps})
 {pad}worker = i32((block - sms) * {warps} + warp())
-{pad}communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), i32(0), worker, workers)"""
+{pad}{only}communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), warp(), worker, workers)"""
 
 
 def _source(plan):
     """Text of the entry: numba cannot loop over functions of different types, so roles are written out."""
     helpers = [r for r in plan.roles.values() if r.scope == "thread"]
     comm = plan.roles.get("communicator")
+    only = "if i32(cuda.threadIdx.x) & 31 == 0: " if comm and comm.scope == "thread" else ""
     lines = ["def entry(parameters):", "    base = begin(parameters)",
              "    epoch = get_epoch(parameters)" if plan.counters else "    epoch = i32(0)", "    block = i32(cuda.blockIdx.x)"]
     if "consumer" not in plan.roles:
-        return "\n".join(lines) + "\n    sms = i32(0)" + _COMMUNICATE.format(pad=" " * 4, warps=comm.workers)
+        return "\n".join(lines) + "\n    sms = i32(0)" + _COMMUNICATE.format(pad=" " * 4, warps=comm.workers, only=only)
     consumers = plan.roles["consumer"].workers
     lines.append("    sms = i32(i32(cuda.gridDim.x) - parameters.comm_sms)" if comm else "    sms = i32(cuda.gridDim.x)")
     pad = " " * (8 if comm else 4)
@@ -171,7 +172,8 @@ def _source(plan):
     compute = _COMPUTE.format(pad=pad, consumers=consumers, few=few, many=many, helpers="\n".join(calls))
     if not comm:
         return "\n".join(lines) + compute
-    return "\n".join(lines) + "\n    if block < sms:" + compute + "\n    else:" + _COMMUNICATE.format(pad=pad, warps=comm.workers)
+    communicate = _COMMUNICATE.format(pad=pad, warps=comm.workers, only=only)
+    return "\n".join(lines) + "\n    if block < sms:" + compute + "\n    else:" + communicate
 
 
 def make_entry(plan):

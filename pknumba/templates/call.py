@@ -63,10 +63,10 @@ def check_sms(kernel, cfg, num_sms):
                           f"Use comm_sms = {max(1, num_sms // 8)}.", comm_sms=comm, num_sms=num_sms)
 
 
-def _grid(kernel, world, cfg, tasks):
-    """(blocks, blocks that communicate)."""
+def _grid(kernel, world, cfg, numbers):
+    """(blocks, blocks that communicate). A form whose ranks count each other's blocks says how many compute."""
     comm = cfg.comm_sms if kernel.communicates() else 0
-    return min(tasks, world.num_sms - comm) + comm, comm
+    return numbers.get("blocks", min(numbers["tasks"], world.num_sms - comm)) + comm, comm
 
 
 def _compiled(kernel, cfg):
@@ -99,7 +99,7 @@ class DeviceCall:
         for value in _numbers(kernel, world, numbers, cfg).values():
             params += [(struct.pack("<i", v), 4) for v in (value if isinstance(value, tuple) else (value,))]
         params.append((struct.pack("<Q", workspace.context.pointer), 8))
-        grid, _ = _grid(kernel, world, cfg, numbers["tasks"])
+        grid, _ = _grid(kernel, world, cfg, numbers)
         self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.crowded)
         self.fire = self.launch.fire
 
@@ -124,7 +124,7 @@ class InterpretedCall:
         self.kernel, self.world, self.cfg, self.workspace = kernel, world, cfg, workspace
         self.places = kernel.places(cfg)[0]
         self.roles, self.numbers = kernel.roles(cfg), _numbers(kernel, world, numbers, cfg)
-        self.grid, self.comm = _grid(kernel, world, cfg, numbers["tasks"])
+        self.grid, self.comm = _grid(kernel, world, cfg, numbers)
         self.warps = warps or (self.roles["communicator"].workers if self.comm else 0)
         self.tensors = {n: cpu.Tensor(n, matrices[n].arrays, world.rank) for n in kernel.tensors}
         self.counters = {n: cpu.Counters(n, c.arrays, world.rank) for n, c in workspace.counters.items()}
@@ -150,9 +150,9 @@ class InterpretedCall:
         launch.wait()
 
     def _communicate(self, launch, block, drive, g, number):
-        role, workers = self.roles["communicator"], self.comm * self.warps
+        role, workers, s = self.roles["communicator"], self.comm * self.warps, self._shared(block)
         for warp in range(self.warps):
-            launch.role(block, role, warp, lambda w=number * self.warps + warp: drive(self.cfg, g, None, 0, w, workers))
+            launch.role(block, role, warp, lambda w=warp: drive(self.cfg, g, s, w, number * self.warps + w, workers))
 
     def _shared(self, block):
         made = {}

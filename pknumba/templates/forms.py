@@ -8,7 +8,7 @@ import struct
 
 from .call import Matrix, device_table
 
-__all__ = ["share", "rows_of", "Whole", "Scattered"]
+__all__ = ["share", "rows_of", "Whole", "Scattered", "Gathered"]
 
 
 def share(m, size, rank):
@@ -39,7 +39,9 @@ def _cut(m, n, k, cfg):
 
 
 class Whole:
-    """A rank has A (m, k) and gets C (m, n)."""
+    """A rank has A (m, k) and gets C (m, n). ``operand``: name of the tensor that is this A."""
+
+    operand = "A"
 
     @staticmethod
     def whole(given, world, rows):
@@ -57,9 +59,14 @@ class Whole:
         return m
 
     @staticmethod
-    def numbers(m, n, k, cfg, world):
-        """What ``g`` holds besides rank and world size."""
+    def numbers(m, n, k, cfg, world, sms):
+        """What ``g`` holds besides rank and world size. ``sms``: that a rank may use, the same on every rank."""
         return _cut(m, n, k, cfg)
+
+    @staticmethod
+    def signals(numbers, world):
+        """How many counters of each kind a rank needs."""
+        return numbers["tasks"]
 
     @staticmethod
     def memory(world, m, n, k, dtype):
@@ -82,7 +89,7 @@ class Scattered(Whole):
         return share(m, world.size, world.rank)[1]
 
     @staticmethod
-    def numbers(m, n, k, cfg, world):
+    def numbers(m, n, k, cfg, world, sms):
         """``grid``: of the largest share; ``rows`` and ``extra``: what shares are made of; ``group``: tile rows of a share walked
         together."""
         rows, extra = divmod(m, world.size)
@@ -101,3 +108,55 @@ class Scattered(Whole):
         rows = [share(m, world.size, r)[1] for r in ranks]
         return {"C": rows_of(world, memory, [(r, world.rank * slot, rows[r]) for r in ranks]),
                 "parts": rows_of(world, memory, [(world.rank, r * slot, rows[world.rank]) for r in ranks])}
+
+
+class Gathered(Whole):
+    """A rank has its share of the rows of A, ``shard``, and gets C (m, n). Its peers store theirs to its ``A``; ``mail`` is where its own
+    rows belong in each rank's ``A``."""
+
+    operand = "shard"
+    #: total: rows of A. first, mine: this rank's. rows, extra: what shares are made of. start: first tile row that begins in this rank's
+    #: share. bands: of tile_m rows in a share. parts: pieces of a band, each depth chunks deep. skip: 1 if no band need be moved to
+    #: this rank itself. pieces: of this rank. group: tile rows walked together. blocks: that compute. workers: storers and movers of
+    #: a rank.
+    layout = dict.fromkeys("total first mine rows extra start bands depth parts skip pieces group blocks workers".split(), 1)
+
+    @staticmethod
+    def whole(given, world, rows):
+        """Shards have equal numbers of rows, unless the caller says how many there are."""
+        return given * world.size if rows is None else rows
+
+    @staticmethod
+    def given(m, world):
+        """This rank's share."""
+        return share(m, world.size, world.rank)[1]
+
+    @staticmethod
+    def numbers(m, n, k, cfg, world, sms):
+        """See ``layout``."""
+        size, cut = world.size, _cut(m, n, k, cfg)
+        (rows, extra), (first, mine) = divmod(m, size), share(m, size, world.rank)
+        bands, depth = -(-(rows + bool(extra)) // cfg.tile_m), min(cfg.depth, cut["k_tiles"])
+        parts, skip = cfg.strips * -(-cut["k_tiles"] // depth), int(not extra and rows % cfg.tile_m == 0)
+        blocks = min(cut["tasks"], sms - cfg.comm_sms)
+        return {**cut, "total": m, "first": first, "mine": mine, "rows": rows, "extra": extra, "bands": bands, "depth": depth,
+                "start": -(-first // cfg.tile_m) % cut["grid"][0], "parts": parts, "skip": skip,
+                "pieces": (size - skip) * bands * parts, "group": min(cfg.group_m, bands),
+                "blocks": blocks, "workers": blocks + cfg.comm_sms * cfg.movers}
+
+    @staticmethod
+    def signals(numbers, world):
+        """One for each band of each rank."""
+        return world.size * numbers["bands"]
+
+    @staticmethod
+    def memory(world, m, n, k, dtype):
+        """All of A, and a row that nobody reads."""
+        return world.symmetric((m + 1, k), dtype)
+
+    @staticmethod
+    def matrices(memory, m, n, world):
+        """``A`` and ``mail``."""
+        first, mine = share(m, world.size, world.rank)
+        return {"A": rows_of(world, memory, [(r, 0, m) for r in range(world.size)]),
+                "mail": rows_of(world, memory, [(r, first, mine) for r in range(world.size)])}

@@ -1,6 +1,7 @@
 """LCS plus communicators on SMs of their own (the last ones of the grid): compute and communication overlap between SMs."""
 
 from ..tiles import Role
+from .bands import movers, till_consumed
 from .lcs import LCS
 
 
@@ -11,3 +12,23 @@ class LCSC(LCS):
     def roles(kernel, cfg):
         # every warp of a communicator's block: blocks of one grid have the same size
         return {**super().roles(cfg), "communicator": Role("communicator", "warp", 4 * (cfg.consumers + 1))}
+
+
+class LCSM(LCS):
+    """An LCS kernel whose communicators are movers: threads of the last ``cfg.comm_sms`` SMs, one of each warp, that move bands
+    through shared memory to peers. The call is over for a peer's movers once every storer and mover of a rank says so."""
+
+    @classmethod
+    def roles(kernel, cfg):
+        return {**super().roles(cfg), "communicator": Role("communicator", "thread", cfg.movers, together=False)}
+
+    @classmethod
+    def played(kernel, name, adapt=lambda function: function):
+        """As for any kernel; a mover's tasks are pieces of bands and lie in no tile."""
+        return adapt(kernel.communicator) if name == "communicator" else super().played(name, adapt)
+
+    @classmethod
+    def driver(kernel, role):
+        """Movers take pieces of bands; storers tell when their block has consumed what was moved to it."""
+        special = {"communicator": movers, "storer": till_consumed}
+        return special.get(role.name) or super().driver(role)

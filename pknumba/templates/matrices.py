@@ -62,14 +62,15 @@ class MultiplyCall:
         cfg = self._config(config, m, n, max(k, 1), a.dtype).replace(b_transposed=transposed or k == 0)
         cfg.check()
         kernel = self.kernel                     # _config may have chosen a simpler one
-        numbers = kernel.form.numbers(m, n, max(k, 1), cfg, world)
+        sms = self._sms()
+        numbers = kernel.form.numbers(m, n, max(k, 1), cfg, world, sms)
         numbers = {name: numbers[name] for name in kernel.numbers}
         key = ("workspace", kernel, cfg, m, n, k, stream if stream is None else self.stream())
         workspace, first = world.cache.get(key), key not in world.cache
         if first:
-            workspace = world.cache[key] = Workspace(kernel, world, cfg, numbers["tasks"])
+            workspace = world.cache[key] = Workspace(kernel, world, cfg, kernel.form.signals(numbers, world))
             workspace.memory = kernel.form.memory(world, m, n, max(k, 1), a.dtype)
-        matrices = {"A": self._operand(a), "B": self._operand(b, cfg.b_transposed),
+        matrices = {kernel.form.operand: self._operand(a), "B": self._operand(b, cfg.b_transposed),
                     **kernel.form.matrices(workspace.memory, m, n, world)}
         matrices["out" if "out" in kernel.tensors else "C"] = self._symmetric(out, c) if kernel.shares_result() else self._result(out, c)
         self.launch = prepare(kernel, world, cfg, matrices, numbers, workspace)
@@ -118,7 +119,7 @@ class MultiplyCall:
     def _config(self, config, m, n, k, dtype):
         """The configuration given, or the best one; the same on every rank, whatever its device."""
         kernel = self.kernel
-        sms = self._least_sms() if kernel.communicates() else self.world.num_sms
+        sms = self._sms()
         if config is not None:
             check_sms(kernel, config, sms)
         if self.world.size == 1 and kernel.alone:
@@ -129,8 +130,10 @@ class MultiplyCall:
             check_sms(kernel, config, sms)
         return config.replace(dtype=dtype)
 
-    def _least_sms(self):
-        """SMs of the rank that has fewest: every rank must choose the same configuration."""
+    def _sms(self):
+        """SMs to use: those of the rank that has fewest where every rank must choose the same configuration."""
+        if not self.kernel.communicates():
+            return self.world.num_sms
         if "least SMs" not in self.world.cache:
             self.world.cache["least SMs"] = min(self.world.allgather(self.world.num_sms))
         return self.world.cache["least SMs"]

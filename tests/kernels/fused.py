@@ -23,9 +23,9 @@ def toy(kernel, **changes):
     """A toy configuration: panels of 8 columns, one 32-byte swizzle span."""
     family = _TOYS.get(kernel.config)
     if family is None:
-        small = dict(panel_n=8, c_swizzle=32, b_swizzle=32, a_swizzle=32)
+        small = dict(panel_n=8, c_swizzle=32, b_swizzle=32, a_swizzle=32, movers=3)
         family = _TOYS[kernel.config] = type("Toy" + kernel.config.__name__, (kernel.config,), small)
-    extra = {"piece_m": 4} if "piece_m" in kernel.config.__dataclass_fields__ else {}
+    extra = {"piece_m": 4} if "piece_m" in kernel.config.__dataclass_fields__ else {"chunk_m": 8, "depth": 2}
     return family(**{**SMALL, **extra, **changes})
 
 
@@ -70,8 +70,11 @@ class Shared:
         def symmetric(shape, dtype):
             return SimpleNamespace(peer=lambda r, pairs=take(lambda: guarded(shape)): pairs[r][0])
 
+        def counters(name, n):
+            return SimpleNamespace(arrays=take(lambda: np.zeros(n, np.uint32)))
+
         return SimpleNamespace(rank=rank, size=self.size, num_sms=sms, session=session, executor="interpreter", symmetric=symmetric,
-                               counters=lambda name, n: SimpleNamespace(arrays=take(lambda: np.zeros(n, np.uint32))))
+                               counters=counters)
 
     def untouched(self):
         """Whether what lies around each shared array is as it was."""
@@ -94,10 +97,10 @@ class Rank:
         self.b_memory, self.b_around = guarded((n, k) if cfg.b_transposed else (k, n))
         self.c, self.c_around = guarded((form.gotten(m, me), n))
         self.b = self.b_memory.T if cfg.b_transposed else self.b_memory
-        numbers = form.numbers(m, n, k, cfg, me)
+        numbers = form.numbers(m, n, k, cfg, me, me.num_sms)
         self.numbers = {name: numbers[name] for name in kernel.numbers}
-        self.workspace = Workspace(kernel, me, cfg, self.numbers["tasks"])
-        own = {"A": self.a, "B": self.b_memory, "out" if "out" in kernel.tensors else "C": self.c}
+        self.workspace = Workspace(kernel, me, cfg, form.signals(numbers, me))
+        own = {form.operand: self.a, "B": self.b_memory, "out" if "out" in kernel.tensors else "C": self.c}
         self.matrices = {name: Matrix(arrays=[x if r == me.rank else None for r in range(me.size)]) for name, x in own.items()}
         self.matrices.update(form.matrices(form.memory(me, m, n, k, cfg.dtype), m, n, me))
 

@@ -4,7 +4,7 @@ import pytest
 
 from pknumba import config, lowering
 from pknumba.config import GemmAllReduceConfig, GemmConfig
-from pknumba.kernels import Gemm, GemmAllReduce, GemmReduceScatter
+from pknumba.kernels import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter
 from pknumba.tiles import Semaphore
 
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
@@ -24,8 +24,8 @@ def cases():
         fields += [dict(b_transposed=False, **f) for f in EXTREME] if kernel is Gemm else EXTREME[:3]
         for f in {repr(family(**f)): f for f in fields}.values():
             yield pytest.param(kernel, family(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
-    for kernel in (GemmReduceScatter,):         # they differ from GemmAllReduce in who is stored to: a few are enough
-        for f in (dict(), dict(SHIPPED[0], dtype="float16"), dict(SHIPPED[5], b_transposed=False)):
+    for kernel in (GemmReduceScatter, AllGatherGemm):
+        for f in (dict(), *(dict(f, dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0) for i, f in enumerate(SHIPPED))):
             yield pytest.param(kernel, kernel.config(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
 
 
@@ -41,7 +41,9 @@ def test_cubin(kernel, cfg, disassemble):
     expect_instructions(kernel, cfg, record, code, counts)
     expect_main_loop(cfg, code)
     expect_panels_handed_over(code)
-    if kernel.communicates():
+    if kernel is AllGatherGemm:
+        expect_moves(cfg, code)
+    elif kernel.communicates():
         expect_signals(code)
 
 
@@ -84,12 +86,29 @@ def expect_panels_handed_over(code):
     assert code.instructions[arrive].predicate or guarded, "one thread of the warpgroup arrives"
 
 
+def released(code, n):
+    """Whether a fence of system scope lies between the signal and the last store before it; signals to several ranks share one."""
+    fences = [f for f in code.find("MEMBAR.ALL.SYS") if f < n]
+    return bool(fences) and not any(i.name.startswith(("STG", "UTMASTG", "UTMAREDG")) for i in code.instructions[fences[-1]:n])
+
+
+def expect_moves(cfg, code):
+    """A mover waits for the peer to be ready, and signals what has been written, not only read, at system scope."""
+    signals = code.find("REDG.E.ADD.STRONG.SYS")
+    assert signals and len(signals) == code.counts()["REDG"]
+    assert all(released(code, n) for n in signals), "a signal releases at system scope"
+    polls = code.find("LDG.E.STRONG.SYS")
+    assert polls and all(code.after(n, "CCTL.IVALL", 3) is not None for n in polls), "a poll acquires"
+    store = code.find("UTMASTG")[-1]
+    signal = next(n for n in signals if n > store)
+    assert [n for n in code.find("DEPBAR.LE", "0x0") if store < n < signal], "written at the peer before it is told"
+
+
 def expect_signals(code):
     """Release and acquire at system scope, and the order around them."""
     signals = code.find("REDG.E.ADD.STRONG.SYS")
     assert len(signals) >= 2 and len(signals) == code.counts()["REDG"], "signals have system scope"
-    for n in signals:
-        assert code.before(n, "MEMBAR.ALL.SYS", 6) is not None, "a signal releases at system scope"
+    assert all(released(code, n) for n in signals), "a signal releases at system scope"
     polls = [n for n in code.find("LDG.E.STRONG.SYS")]
     assert polls and all(code.after(n, "CCTL.IVALL", 3) is not None for n in polls), "a poll acquires"
     stores = code.find("UTMASTG")

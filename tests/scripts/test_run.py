@@ -31,7 +31,7 @@ def test_gemm(dtype):
     assert 0 < float(row[7]) < {"bfloat16": 4e-3, "float16": 5e-4}[dtype]
 
 
-@pytest.mark.parametrize("op", ["gemm_all_reduce", "gemm_reduce_scatter"])
+@pytest.mark.parametrize("op", ["gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm"])
 def test_a_row_for_each_number_of_ranks(op):
     done = run(op, *SMALL, "--world", 1, 2, 3, "--iters", 2)
     assert done.returncode == 0, done.stderr
