@@ -11,8 +11,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "World": "runtime", "SymmetricArray": "runtime",
     "gemm": "kernels", "gemm_all_reduce": "kernels", "gemm_reduce_scatter": "kernels",
-    "Gemm": "kernels", "GemmAllReduce": "kernels", "GemmReduceScatter": "kernels",
     "all_gather_gemm": "kernels", "AllGatherGemm": "kernels", "AllGatherGemmConfig": "config",
+    "Gemm": "kernels", "GemmAllReduce": "kernels", "GemmReduceScatter": "kernels",
     "AllReduce": "kernels", "all_reduce": "kernels", "AllGather": "kernels", "all_gather": "kernels",
     "AllToAll": "kernels", "all_to_all": "kernels", "Broadcast": "kernels", "broadcast": "kernels",
     "Gather": "kernels", "gather": "kernels", "Reduce": "kernels", "reduce": "kernels",

@@ -230,7 +230,7 @@ class CommConfig(Config):
         rules = [
             (0 <= self.blocks < 2 ** 16, f"blocks = {self.blocks}. From 1 to 65535, or 0 to let the call choose."),
             (1 <= self.warps <= 16, f"warps = {self.warps}. A block has 1 to 16."),
-            (self.unroll in (1, 2, 4), f"unroll = {self.unroll}. It must be 1, 2 or 4."),
+            (self.unroll in (1, 2, 4, 8), f"unroll = {self.unroll}. It must be 1, 2, 4 or 8."),
             (self.algorithm in ("auto", "one-shot", "two-shot"), f"algorithm = {self.algorithm!r}. It must be auto, one-shot or two-shot."),
             (self.op in ("sum", "min", "max"), f"op = {self.op!r}. It must be sum, min or max."),
         ]

@@ -1,11 +1,11 @@
 """Operators: one file, one kernel class, one public function each."""
 
 from .all_gather import AllGather, all_gather
+from .all_gather_gemm import AllGatherGemm, all_gather_gemm
 from .all_reduce import AllReduce, all_reduce
 from .all_to_all import AllToAll, all_to_all
 from .broadcast import Broadcast, broadcast
 from .gather import Gather, gather
-from .all_gather_gemm import AllGatherGemm, all_gather_gemm
 from .gemm import Gemm, gemm
 from .gemm_all_reduce import GemmAllReduce, gemm_all_reduce
 from .gemm_reduce_scatter import GemmReduceScatter, gemm_reduce_scatter
@@ -14,7 +14,7 @@ from .reduce_scatter import ReduceScatter, reduce_scatter
 from .scatter import Scatter, scatter
 from .send_recv import SendRecv, send_recv
 
-__all__ = ["AllGather", "all_gather", "AllReduce", "all_reduce", "AllToAll", "all_to_all",
+__all__ = ["AllGather", "all_gather", "AllGatherGemm", "all_gather_gemm", "AllReduce", "all_reduce", "AllToAll", "all_to_all",
            "Broadcast", "broadcast", "Gather", "gather", "Gemm", "gemm", "GemmAllReduce", "gemm_all_reduce",
            "GemmReduceScatter", "gemm_reduce_scatter", "Reduce", "reduce", "ReduceScatter", "reduce_scatter", "Scatter",
            "scatter", "SendRecv", "send_recv"]
