@@ -26,7 +26,8 @@ def add(commands):
     runs.add_argument("--completion", choices=COMPLETIONS, nargs="+", default=list(COMPLETIONS), help="when copies take effect")
     runs.add_argument("--calls", type=_positive, default=3, help="calls in a row, without a barrier (default 3)")
     runs.add_argument("--skew", type=int, default=40, help="steps that another rank each time comes late (default 40)")
-    runs.add_argument("--set", metavar="FIELD=VALUE", nargs="+", default=[], type=_field, help="fix fields of the configuration")
+    runs.add_argument("--set", metavar="FIELD=VALUE", nargs="+", default=[], action="extend", type=_field,
+                      help="fix fields of the configuration")
     runs.add_argument("--size", type=_positive, nargs=3, metavar=("M", "N", "K"), help="fix the shape of a product")
     runs.add_argument("--limit", type=float, metavar="SECONDS", help="stop after so long")
     parser.add_argument("--lint", action="store_true", help="read the kernel, run nothing")

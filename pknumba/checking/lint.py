@@ -4,10 +4,11 @@ import ast
 import os
 from collections import namedtuple
 
+from . import rank_rules
 from .rules import RULES
 from .subject import Subject
 
-__all__ = ["lint", "Finding", "RULES"]
+__all__ = ["lint", "Finding", "RULES", "rank_rules"]
 
 #: Something a rule found. ``text`` reads *fact. Rule. Remedy.*
 Finding = namedtuple("Finding", "rule role file line code text")

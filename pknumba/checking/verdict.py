@@ -8,6 +8,7 @@ from . import timeline
 from .source import signallers
 from .waits import WaitGraph
 from ..errors import DeadlockError, RaceError
+from ..interpreter.history import Event
 
 
 @dataclass
@@ -74,8 +75,8 @@ class Failure:
             return f"schedule ({self.found.switches} switches between roles), the end of it:"
         switches, tries = self.attempt.switches, self.shrunk.tries
         if not self.shrunk.entries:
-            return (f"schedule: it fails whoever goes first ({switches} switches between roles, all of them because a role had to wait; "
-                    f"found with {self.found.switches}), the end of it:")
+            return (f"schedule: fails without any choice, in the run that switches only where a role must wait ({switches} switches; found "
+                    f"with {self.found.switches}); the end of it:")
         return f"schedule shrunk from {self.found.switches} to {switches} switches in {tries} tries, the end of it:"
 
     def _order(self):
@@ -88,6 +89,12 @@ class Failure:
                 words[e.lane].append(f"{'waited: ' if e.kind == 'wait' else ''}{e.text}")
         return "\n".join(f"  last of {name}: {'; '.join(said[-2:]) or 'it ordered nothing yet'}" for name, said in words.items())
 
+    def _unended(self):
+        """Waits that a deadlock left, as events."""
+        end = sum(steps for _, steps in self.attempt.schedule)
+        return [Event(r["since"] or end, end, r["task"], r["rank"], r.get("block"), r.get("role"), "wait", f"waits for {r['why']}", None)
+                for r in getattr(self.attempt.error, "waiting", ())]
+
     def save(self, folder):
         """Write timeline.svg, timeline.json (Chrome trace), schedule.json and, for a deadlock, waits.svg. Returns the paths."""
         folder = Path(folder)
@@ -95,8 +102,9 @@ class Failure:
         files = {"report.txt": self.text() + "\n"}
         if self.attempt:
             title = f"{type(self.error).__name__}: {str(self.error).splitlines()[0][:150]}"
-            files["timeline.svg"] = timeline.svg(self.attempt.events, title, self.lanes)
-            files["timeline.json"] = timeline.chrome(self.attempt.events)
+            events = self.attempt.events + self._unended()
+            files["timeline.svg"] = timeline.svg(events, title, self.lanes)
+            files["timeline.json"] = timeline.chrome(events)
             files["schedule.json"] = json.dumps({"run": self.run._asdict(), "schedule": self.attempt.schedule})
         if self.graph is not None:
             files["waits.svg"] = self.graph.svg()

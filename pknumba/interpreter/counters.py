@@ -91,6 +91,7 @@ class Counters:
         additions = self._additions(session, peer, number)
         additions.add(before, after, task)
         session.adders.setdefault(self.name, set()).add(task.role.name)
+        task.added.add(self.name)
         if session.events is not None:
             session.note(task, "signal", f"signals {self.name}[{number}] of rank {peer} (now {after})")
         waiters, additions.waiters = additions.waiters, []
@@ -159,14 +160,18 @@ class Counters:
         return 0 < (value - self._value(array, number)) & _MASK < len(self.arrays)
 
     def awaits(self, task):
-        """The tasks that may still add: of roles that have added to these counters, on ranks that have not in this round."""
+        """The tasks that may still add: of roles that have added to these counters, on ranks that have not in this round.
+
+        Who has added and now waits for these counters too has met its part of a barrier.
+        """
         array, number, additions, value = task.wanted
         roles = task.session.adders.get(self.name, ())
         missing = (value - self._value(array, number)) & _MASK
         here = len(self.arrays) - missing
         came = {name.split(" block ")[0] for name in additions.by[-here:]} if here > 0 else ()
         return [t for launch in task.session.launches.values() for block in launch.blocks.values() for t in block.tasks
-                if t is not task and t.role.name in roles and f"rank {t.rank}" not in came]
+                if t is not task and t.role.name in roles and f"rank {t.rank}" not in came
+                and not (self.name in t.added and getattr(t.waiting, "name", None) == self.name)]
 
     def progress(self, task):
         """(expected, seen) value."""

@@ -84,7 +84,8 @@ def waiting(task):
     awaits = [(t.name, "ended" if t.dead else "waits" if t.waiting is not None else "not started" if not t.started else "runs")
               for t in (waiting.awaits(task) if hasattr(waiting, "awaits") else ())]
     expected, seen = waiting.progress(task) if hasattr(waiting, "progress") else (None, None)
-    return dict(origin(task, place), why=waiting.describe(task), site=where(place), awaits=awaits, expected=expected, seen=seen)
+    return dict(origin(task, place), why=waiting.describe(task), site=where(place), awaits=awaits, expected=expected, seen=seen,
+                since=task.since)
 
 
 def _lines(rows):

@@ -11,7 +11,7 @@ class Task(greenlet):
 
     Attributes:
         waiting: what it is parked on, an object with ``describe(task)``; None while it can run.
-        wanted: the value it waits for, for the description.
+        wanted: the value it waits for, for the description. since: step at which it began to wait; None without tracing.
         error: the exception that ended it.
     """
 
@@ -22,7 +22,7 @@ class Task(greenlet):
         super().__init__(self._main)
         self.session, self.rank, self.name, self.fn = session, rank, name, fn
         self.rng = session.rng
-        self.waiting = self.waiting_site = self.wanted = self.error = None
+        self.waiting = self.waiting_site = self.wanted = self.since = self.error = None
         self.started = False
 
     @property
@@ -47,7 +47,7 @@ class Task(greenlet):
 
     def park(self, waiting, wanted=None):
         """Give way until somebody wakes this task; the caller checks its condition again."""
-        self.waiting, self.wanted = waiting, wanted
+        self.waiting, self.wanted, self.since = waiting, wanted, self.session.now
         self.session.blocked[self] = None
         self.pause()
 
@@ -79,7 +79,7 @@ class RoleTask(Task):
         self.launch, self.block, self.role, self.part, self.order = launch, block, role, part, order
         self.clock, self.slots, self.queues, self.sites = None, [], {}, {}
         self.stores = self.turn = None
-        self.multiplications, self.multiplied, self.issued = [], 0, 0
+        self.multiplications, self.multiplied, self.issued, self.added = [], 0, 0, set()
 
     def begin(self, clock):
         """Start from the launch's clock, in a component of its own."""

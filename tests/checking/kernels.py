@@ -4,8 +4,8 @@ import numpy as np
 
 from pknumba.checking import Toy
 from pknumba.kernels import Gemm, GemmAllReduce
-from pknumba.primitives import (arrive, expect, load_async, ring, signal, store_async, store_async_read_wait,
-                                store_async_wait, wait)
+from pknumba.primitives import (accumulator, arrive, expect, fence_async, load_async, mma, mma_wait, ring, signal, store,
+                                store_async, store_async_read_wait, store_async_wait, turn_pass, turn_wait, wait)
 from pknumba.templates import LCS
 from pknumba.tiles import Config, Role, Semaphore, Tile, shared
 
@@ -47,6 +47,28 @@ class Twice(GemmAllReduce):
         store_async_wait(0)
         store_async_wait(0)
         signal(g.done, task.id, task.owner)
+
+
+class Lapped(Gemm):
+    """The consumer as it was before docs/decisions/0004: in turns, and nothing orders the entry into the ring of panels."""
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        acc = accumulator(cfg.part_m, cfg.tile_n)
+        turn_wait(s, task.turn)
+        for k in range(g.k_tiles):
+            stage, phase = ring(task.step + k, cfg.stages)
+            wait(s.ab_full[stage], phase)
+            acc = mma(acc, s.a[stage, task.part], s.b[stage], k > 0, cfg.b_transposed)
+            acc = mma_wait(acc, 0)
+            arrive(s.ab_empty[stage])
+        turn_pass(s, task.turn)
+        for p in range(cfg.panels):
+            stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
+            wait(s.c_empty[stage], phase ^ 1)
+            store(s.c[stage, task.part], acc, p)
+            fence_async(s.c[stage, task.part])
+            arrive(s.c_full[stage])
 
 
 class _CopyConfig(Config):
@@ -99,4 +121,4 @@ class Copy(LCS):
         return Toy(_CopyConfig(), inputs, lambda ranks: [{"Y": x["X"]} for x in ranks], {"grid": (tasks, 1), "tasks": tasks}, sms=2)
 
 
-__all__ = ["Hasty", "Silent", "Swapped", "Twice", "Copy"]
+__all__ = ["Hasty", "Silent", "Swapped", "Twice", "Lapped", "Copy"]

@@ -81,6 +81,12 @@ def test_one_hand_over_and_grid():
     assert found["one-hand-over"].file.endswith("gemm_all_reduce.py") and found["one-hand-over"].line > 0
 
 
+def test_the_bug_of_decision_0004():
+    """Lint reads it off, and the GEMM that has its semaphore is left alone."""
+    found = lint(kernels.Lapped)
+    assert [(f.rule, f.code) for f in found] == [("turns-share-a-ring", "wait(s.c_empty[stage], phase ^ 1)")]
+
+
 def test_roles_that_call_roles():
     """A storer that extends another's is read as a whole, each line with its own file."""
     found = lint(kernels.Hasty)
@@ -90,7 +96,7 @@ def test_roles_that_call_roles():
 
 def test_every_rule_is_shown_somewhere():
     shown = set(READ.values()) | {"equality-on-counter", "spins-in-python", "arrive-before-mma-wait", "counter-without-signal",
-                                  "one-hand-over", "grid-not-resident"}
+                                  "one-hand-over", "grid-not-resident", "turns-share-a-ring"}
     assert set(RULES) <= shown
     assert all(rule.__doc__.endswith((".", "pattern.")) for rule in RULES.values())
 
