@@ -36,7 +36,7 @@ def communicate(kernel, world, x, out, config, stream, **arguments):
             _remember(world.cache, key, call)
     else:
         world.check()
-    return call.run(out)
+    return call.run(x, out)
 
 
 def _remember(cache, key, call):
@@ -60,7 +60,6 @@ class CommCall:
         self.stream = stream_source(world, stream, out if x is None else x)
         self.in_place = found.out is not None and found.out.pointer == found.x.pointer
         self.launch = self.output = None
-        self.library = x.local if is_symmetric(x) else x
         if 0 in found.form.dims:
             return
         y_strides = found.out.strides if found.out else contiguous(found.form.out, ITEMSIZE[self.dtype])
@@ -70,12 +69,13 @@ class CommCall:
                                **{k: v for k, v in arguments.items() if k == "op"})
         self.cfg.check()
         self._prepare(x, out, found.out)
+        self.x = None                            # a remembered call keeps no array alive
 
-    def run(self, out):
+    def run(self, x, out):
         """Launch; the result, or None on a rank that gets none."""
         result = out
         if out is None and self.receives:
-            result = self._new()
+            result = self._new(x)
         if self.launch is not None:
             self.launch.fire(self.stream(), result)
         if not self.receives:
@@ -87,9 +87,11 @@ class CommCall:
         """Bytes of a box."""
         return self.box.elements * ITEMSIZE[self.dtype]
 
-    def _new(self):
+    def _new(self, x):
+        if type(x).__module__ == "torch":
+            return x.new_empty(self.form.out)
         from ..runtime import arrays
-        return arrays.empty_like_library(self.library, self.form.out, self.dtype)
+        return arrays.empty_like_library(x.local if is_symmetric(x) else x, self.form.out, self.dtype)
 
     def _prepare(self, x, out, y):
         """Pack the launch. What is made for the first call of its kind is made by all ranks together."""

@@ -1,0 +1,162 @@
+"""Collectives over MPI ranks: bytes moved per second at 256 MiB for each rank, and the latency of small all-reduces beside a barrier's.
+
+    mpirun -n 4 python benchmarks/collectives.py                    a GPU for each rank
+    ./scripts/mps run -n 8 python benchmarks/collectives.py         ranks that share a GPU
+
+A rate is bytes that a rank's kernel reads plus those it writes, over the time of the slowest rank, summed over ranks; beside it
+the rate of a plain copy on the device, by one rank alone. Results are checked before anything is timed.
+"""
+
+import sys
+from functools import partial
+
+import protocol
+import torch
+
+import pknumba
+from pknumba import CommConfig, World
+from pknumba.primitives import announce, await_all, i32, times
+from pknumba.templates import Comm, communicate
+from pknumba.templates.geometry import Form
+
+SMALL = [8, 64, 512, 4096, 16384, 65536, 262144, 1 << 20]
+MIB = 1 << 20
+
+
+class Barrier(Comm):
+    """One block of every rank meets the others': what a handshake costs."""
+
+    operator = "barrier"
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        pass
+
+    @classmethod
+    def form(kernel, size, shape):
+        """Nothing is moved."""
+        return Form(shape, shape)
+
+    @classmethod
+    def driver(kernel, role):
+        """A meeting alone."""
+        def meet(cfg, g, s, part, place, places):
+            epoch = i32(times(g.ready, g.rank) + 1)
+            announce(g.ready, g.rank)
+            await_all(g.ready, 0, 1, epoch)
+        return lambda communicate, _: meet
+
+
+def timed(world, call, rounds, batch):
+    """Microseconds of a call on the slowest rank, a number for each round of ``batch`` calls in a row."""
+    for _ in range(3):
+        call()
+    world.synchronize()
+    events = []
+    for _ in range(rounds):
+        world.barrier()
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(batch):
+            call()
+        end.record()
+        events.append((start, end))
+        torch.cuda.synchronize()
+    each = world.allgather([a.elapsed_time(b) * 1e3 / batch for a, b in events])
+    return list(map(max, zip(*each)))
+
+
+def copy_rate(world):
+    """Bytes read plus written per second of a plain copy of 512 MiB, while the other ranks do nothing."""
+    rate = 0.0
+    if world.rank == 0:
+        x = torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
+        y, start, end = torch.empty_like(x), torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        for record in (None, start):
+            if record:
+                record.record()
+            for _ in range(20):
+                y.copy_(x)
+        end.record()
+        torch.cuda.synchronize()
+        rate = 20 * 2 * x.numel() / (start.elapsed_time(end) * 1e-3)
+    return max(world.allgather(rate))
+
+
+def large(world, name, total):
+    """(function that calls the operator, function that says whether the result is right, bytes that a rank moves)."""
+    n, size = total // 2, world.size
+    shape, arguments, out_shape, moved = {
+        "all_gather": ((n // size,), {}, (n,), 2 * total),
+        "reduce_scatter": ((n,), {}, (n // size,), total + total // size),
+        "all_reduce": ((n,), {}, (n,), 2 * total),
+        "all_to_all": ((4, n // (4 * size * 256), size, 256), dict(scatter_axis=2, gather_axis=1), (4, n // (4 * 256), 1, 256), 2 * total),
+    }[name]
+    x = world.symmetric(shape)
+    out = world.symmetric(out_shape) if name == "all_reduce" else torch.empty(out_shape, dtype=torch.bfloat16, device="cuda")
+    mine, result = torch.from_dlpack(x), torch.from_dlpack(out) if name == "all_reduce" else out
+    mine.fill_(world.rank + 1)
+    sums = size * (size + 1) // 2
+    want = {"all_gather": sums * (n // size), "reduce_scatter": sums * (n // size), "all_reduce": sums * n,
+            "all_to_all": sums * (n // size)}[name]
+    return lambda: getattr(pknumba, name)(world, x, out=out, **arguments), lambda: result.sum(dtype=torch.float64).item() == want, moved
+
+
+def rates(world, arguments, budget, report):
+    """A line for each operator."""
+    card = copy_rate(world)
+    for name in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all"):
+        if arguments.only not in name or any(world.allgather(budget.spent(name))):
+            continue
+        call, right, moved = large(world, name, arguments.mib * MIB)
+        call()
+        world.synchronize()
+        assert all(world.allgather(right())), f"{name}: wrong result"
+        times_us = timed(world, call, arguments.rounds, 3)
+        rate = moved * world.size / (protocol.summary(times_us)[0] * 1e-6)
+        report(name, [arguments.mib * MIB // 2], times_us, moved_bytes=moved, gbytes_per_s=round(rate / 1e9, 1),
+               copy_gbytes_per_s=round(card / 1e9, 1), share_of_copy=round(rate / card, 3))
+
+
+def latencies(world, arguments, budget, report):
+    """A line for each size: the algorithm that is chosen beside the barrier, and both algorithms."""
+    token, one = torch.ones(1, device="cuda"), CommConfig(blocks=1, warps=1, unroll=2)
+    barrier = timed(world, lambda: communicate(Barrier, world, token, None, one, None), arguments.rounds, 20)
+    for nbytes in SMALL:
+        if arguments.only not in "latency" or any(world.allgather(budget.spent(str(nbytes)))):
+            continue
+        x = torch.full((nbytes // 2,), world.rank + 1, dtype=torch.bfloat16, device="cuda")
+        out, found = torch.empty_like(x), {}
+        for label, config in (("chosen", None), *((a, CommConfig(algorithm=a, unroll=1)) for a in ("one-shot", "two-shot"))):
+            call = partial(pknumba.all_reduce, world, x, out=out, config=config)
+            call()
+            world.synchronize()
+            assert all(world.allgather(bool((out == world.size * (world.size + 1) // 2).all()))), f"{nbytes} {label}: wrong result"
+            found[label] = timed(world, call, arguments.rounds, 20)
+        report("all_reduce", [nbytes // 2], found["chosen"], "barrier of one block", barrier,
+               **{f"{label.replace('-', '_')}_us": protocol.summary(found[label])[0] for label in ("one-shot", "two-shot")})
+
+
+def main():
+    """Latencies, then rates. Returns the exit status."""
+    parser = protocol.options(__doc__, "collectives.jsonl")
+    parser.add_argument("--mib", type=int, default=256, help="MiB for each rank")
+    arguments = parser.parse_args()
+    budget = protocol.Budget(arguments.budget)
+    with World.mpi(executor="gpu", wait_limit_s=30, host_limit_s=120) as world:
+        torch.cuda.set_device(world.device)
+        gpus = len(set(world.allgather(world.device)))
+
+        def report(op, shape, times_us, baseline=None, baseline_us=None, **more):
+            if world.rank == 0:
+                line = protocol.write(arguments.out, op, shape, "bfloat16", times_us, baseline, baseline_us, world=world.size, gpus=gpus,
+                                      config="chosen by size", num_sms=world.num_sms, **more)
+                print("   ", {k: line[k] for k in more}, flush=True)
+
+        latencies(world, arguments, budget, report)
+        rates(world, arguments, budget, report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
