@@ -83,6 +83,8 @@ def check(kernel, *, toy=None, shrink_s=10.0, limit_s=None, progress=None, max_s
         sessions = []
         try:
             again(sessions.append, **options)
+        except ConfigError:
+            raise                                       # says nothing of the kernel
         except Exception as error:                      # noqa: B902 - whatever a kernel does wrong is a finding
             verdict.failure = _examine(kernel, problem, run, options, error, shrink_s, again, verdict.line(run))
         verdict.add(run, sessions)

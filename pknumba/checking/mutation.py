@@ -152,6 +152,8 @@ class Mutation:
         return not self.alive
 
     def __str__(self):
+        if not self.count:
+            return f"{self.kernel}: no synchronising line of its own; its template and its base classes have them"
         head = f"{self.kernel}: {self.count - len(self.alive)} of {self.count} mutants noticed, {self.seconds:.1f} s"
         if not self.alive:
             return f"{head}\nevery synchronising line matters, and its absence is found"

@@ -7,7 +7,7 @@ A kernel of your own gets one as a class method::
         ...
         return Toy(config, inputs, expected, numbers)
 
-A shipped kernel has it in `TOYS`, by class name; what extends a kernel inherits its toy.
+A shipped kernel has it in `TOYS` or in ``programs.PROGRAMS``, by class name; what extends a kernel inherits its toy.
 """
 
 import inspect
@@ -131,10 +131,12 @@ def toy_of(kernel):
     """
     if not inspect.isclass(kernel):
         return lambda world, rng, **changes: Toy(main=kernel)
+    from .programs import PROGRAMS
+    known = {**TOYS, **PROGRAMS}
     for cls in kernel.__mro__:
         if "toy" in vars(cls):
             return kernel.toy
-        if cls.__name__ in TOYS and cls.__module__.startswith("pknumba."):
-            return lambda world, rng, **changes: TOYS[cls.__name__](kernel, world, rng, **changes)
+        if cls.__name__ in known and cls.__module__.startswith("pknumba."):
+            return lambda world, rng, **changes: known[cls.__name__](kernel, world, rng, **changes)
     raise ContractError(f"{kernel.__name__}: has no toy problem. The checker needs a small instance and its definition in NumPy. Give the "
                         "class a method toy(world, rng) that returns pknumba.checking.Toy.")

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from pknumba import check, errors
+from pknumba import kernels as shipped
 from pknumba.checking import WrongResult, toy_of
 from pknumba.checking.checker import Plan
 from pknumba.checking.play import play
+from pknumba.checking.source import load, name_of
 from pknumba.kernels import Gemm, GemmAllReduce
 
 from . import kernels
@@ -21,6 +23,17 @@ def test_right_kernels_pass(kernel):
     assert verdict and verdict.done == verdict.total and verdict.failure is None, str(verdict)
     assert "nothing found" in str(verdict) and verdict.accesses and verdict.switches
     verdict.raise_failure()
+
+
+SHIPPED = [k for k in (getattr(shipped, n) for n in shipped.__all__) if isinstance(k, type) and hasattr(k, "roles")]
+
+
+@pytest.mark.parametrize("kernel", SHIPPED, ids=lambda k: k.__name__)
+def test_every_operator_has_a_toy(kernel):
+    """`python -m pknumba check NAME` works for each of them."""
+    assert load(name_of(kernel)) is kernel
+    verdict = check(kernel, worlds=(1, 3), seeds=2)
+    assert verdict, str(verdict)
 
 
 @pytest.mark.parametrize("kernel, error, words", [
