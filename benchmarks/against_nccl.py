@@ -1,4 +1,4 @@
-"""pknumba.gemm_all_reduce against what a user would do without it: torch.matmul, then NCCL's all-reduce; one GPU for each rank.
+"""Operators that multiply and communicate, against torch.matmul and NCCL one after the other; one GPU for each rank.
 
     mpirun -n 2 python benchmarks/against_nccl.py
 
@@ -8,12 +8,15 @@ over ranks. NVLink multicast stays off in NCCL.
 
 import os
 import sys
+from functools import partial
+from itertools import product
 
 import protocol
 import torch
 import torch.distributed as dist
+from fused import FUSED
 
-from pknumba import GemmAllReduceConfig, GemmConfig, World, gemm, gemm_all_reduce
+from pknumba import GemmConfig, World, gemm
 from pknumba.config import best
 
 SHAPES = [(8192, 8192, 4096), (4096, 4096, 2048), (2048, 2048, 1024), (16384, 16384, 8192)]
@@ -52,52 +55,50 @@ def interleaved(world, variants, rounds):
             for name, pairs in events.items()}
 
 
-def case(world, shape, args):
-    """Check and time one shape; rank 0 writes a line for the best number of communication SMs and one for the plain GEMM."""
+def error(world, op, config):
+    """Largest relative error over the ranks of one call; NaN stays NaN."""
+    op.ours(config)
+    world.synchronize()
+    torch.cuda.synchronize()
+    mine = ((op.found().double() - op.expected).norm() / op.expected.norm()).item()
+    return max(world.allgather(mine), key=lambda e: float("inf") if e != e else e)
+
+
+def case(world, kind, shape, args):
+    """Check and time one operator on one shape; rank 0 writes a line for the best number of communication SMs."""
     m, n, k = shape
-    source = torch.Generator("cuda").manual_seed(world.rank)
-    A = torch.randn(m, k, device="cuda", generator=source).bfloat16()
-    B = (torch.randn(n, k, device="cuda", generator=source) / k**0.5).bfloat16().t()
-    C, D, E = (torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-
-    def theirs():
-        torch.matmul(A, B, out=D)
-        dist.all_reduce(D)
-
-    configs = {c: best(m, n, k, world.num_sms - c, GemmConfig()) for c in COMM_SMS}
-    configs = {c: GemmAllReduceConfig(**vars(cfg), comm_sms=c) for c, cfg in configs.items()}
-    with world.symmetric((m, n), "bfloat16") as out:
-        expected = A.double() @ B.double()
-        dist.all_reduce(expected)
-        worst = 0.0
-        for config in configs.values():
-            gemm_all_reduce(world, A, B, out=out, config=config)
-            world.synchronize()
-            torch.cuda.synchronize()
-            mine = ((protocol.as_torch(out.local).double() - expected).norm() / expected.norm()).item()
-            worst = max(worst, *world.allgather(mine))
-        if not worst < 5.6e-3:
-            print(f"WRONG {shape}: relative error {worst:.2e}", flush=True)
-            return False
-        del expected
-        ours = {f"{c} comm SMs": lambda c=c: gemm_all_reduce(world, A, B, out=out, config=configs[c]) for c in COMM_SMS}
-        plain = {"gemm": lambda: gemm(world, A, B, out=C), "cublas": lambda: torch.matmul(A, B, out=E)}
-        times = interleaved(world, {"theirs": theirs, **ours, **plain}, args.rounds)
+    op = kind(world, shape)
+    fields = {c: vars(best(m, n, k, world.num_sms - c, GemmConfig())) for c in COMM_SMS}
+    configs = {f"{c} comm SMs": op.make_config(fields[c], c) for c in COMM_SMS}
+    configs["chosen"] = None
+    worst = max(error(world, op, config) for config in configs.values())
+    if not worst < 5.6e-3:
+        print(f"WRONG {op.name} {shape}: relative error {worst:.2e}", flush=True)
+        return False
+    op.expected = None
+    whole = torch.randn(m, k, device="cuda").bfloat16()
+    C, E = (torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    ours = {name: partial(op.ours, config) for name, config in configs.items()}
+    plain = {"gemm": lambda: gemm(world, whole, op.B, out=C), "cublas": lambda: torch.matmul(whole, op.B, out=E)}
+    times = interleaved(world, {"theirs": op.theirs, **ours, **plain}, args.rounds)
     if world.rank == 0:
         medians = {name: protocol.summary(t)[0] for name, t in times.items()}
         chosen = min(ours, key=medians.get)
-        protocol.write(args.out, "gemm_all_reduce", shape, "bfloat16", times[chosen], "cublas + NCCL all-reduce", times["theirs"], worst,
-                       world=world.size, gpus=world.size, config=vars(configs[int(chosen.split()[0])]), medians_us=medians,
-                       tflops=round(2 * m * n * k / medians[chosen] * 1e-6, 1))
+        config = configs[chosen] or best(m, n, k, world.num_sms, op.make_config({}, 1), world.size)
+        protocol.write(args.out, op.name, shape, "bfloat16", times[chosen], op.rival, times["theirs"], worst,
+                       world=world.size, gpus=world.size, config=vars(config), medians_us=medians,
+                       tflops=round(op.flops(shape) / medians[chosen] * 1e-6, 1))
         protocol.write(args.out, "gemm", shape, "bfloat16", times["gemm"], "cublas (torch.matmul)", times["cublas"], None,
                        world=world.size, gpus=world.size, tflops=round(2 * m * n * k / medians["gemm"] * 1e-6, 1))
         print("   ", {name: round(t, 1) for name, t in medians.items()}, flush=True)
+    op.close()
     return True
 
 
 def main():
     """Run the shapes that the flags name. Returns the exit status."""
     p = protocol.options(__doc__, "multigpu.jsonl")
+    p.add_argument("--ops", nargs="+", choices=FUSED, default=list(FUSED))
     args = p.parse_args()
     world, right = World.mpi(executor="gpu"), True
     if len(set(world.allgather(world.device))) < world.size:
@@ -106,10 +107,10 @@ def main():
     torch.cuda.set_device(world.device)
     connect(world)
     budget = protocol.Budget(args.budget)
-    for shape in SHAPES:
-        name = "x".join(map(str, shape))
+    for op, shape in product(args.ops, SHAPES):
+        name = f"{op} {'x'.join(map(str, shape))}"
         if args.only in name and not any(world.allgather(budget.spent(name))):
-            right &= case(world, shape, args)
+            right &= case(world, FUSED[op], shape, args)
             torch.cuda.empty_cache()
     dist.destroy_process_group()
     return 0 if right else 1
