@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-QUOTED = re.compile(r"# (pknumba/\S+)\n")
+QUOTED = re.compile(r"# ((?:pknumba|tests)/\S+)\n")
 
 
 def blocks(path, language):
