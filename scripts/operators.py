@@ -98,6 +98,63 @@ class Operator:
         return total, bound + u * (np.abs(total) + bound) + UNDERFLOW[dtype]
 
 
+@dataclass(frozen=True)
+class Collective(Operator):
+    """A collective of A, m x n; K and B play no part. A rank that gets no result is taken to have its own A.
+
+    Attributes:
+        define: function (every rank's A, rank) of the result.
+        root: rank that alone has a result; None where all have.
+        arguments: further ones of the call.
+    """
+
+    config: str = "CommConfig"
+    summed: bool = False
+    formula: str = ""
+    define: object = None
+    root: int | None = None
+    arguments: tuple = ()
+
+    @property
+    def symmetric(self):
+        """As in Operator; a root's result need not be symmetric."""
+        return super().symmetric and self.root is None
+
+    def call(self, world, A, B, out=None, config=None, rows=None):
+        """The operator on this rank's array."""
+        import pknumba
+        arguments = {k: v(world.size) if callable(v) else v for k, v in self.arguments}
+        result = getattr(pknumba, self.name)(world, A, out=out, config=config, **arguments)
+        return A if result is None else result
+
+    def share(self, rank, size, m):
+        """Indices of the rows of the whole that a rank gets."""
+        if self.root not in (None, rank) and self.form == "gathered":
+            return np.array_split(np.arange(m), size)[rank]
+        return super().share(rank, size, m)
+
+    def make(self, rank, m, n, k, dtype, seed):
+        """Normal numbers; no two ranks draw the same."""
+        A = np.random.default_rng([seed, rank]).standard_normal((m, n), dtype=np.float32)
+        return A.astype(DTYPES[dtype]), np.zeros((1, 1), np.float32)
+
+    def flops(self, m, n, k):
+        """Additions do not count."""
+        return 0
+
+    def expected(self, inputs, rank, rows, dtype):
+        """As in Operator: a copy is exact; a sum of float32 in rank order is rounded once."""
+        As = [inputs(r)[0].astype(np.float64) for r in range(inputs.size)]
+        mine = self.root in (None, rank)
+        value = self.define(As, rank) if mine else As[rank]
+        mine_of_all = self.share(rank, inputs.size, sum(map(len, As)) if self.form == "gathered" else len(As[0]))
+        value = value[np.searchsorted(mine_of_all, rows)]
+        bound = np.full(value.shape, UNDERFLOW[dtype])
+        if self.summed and mine:
+            bound += len(As) * FLOAT32 * sum(map(np.abs, As)).max(initial=0) + ROUNDING[dtype] * np.abs(value)
+        return value, bound
+
+
 class Inputs:
     """The inputs (A, B) of every rank: drawn from a seed, or given. Callable with a rank; ``size`` ranks exist.
 
@@ -129,3 +186,19 @@ OPERATORS = {
     "gemm_reduce_scatter": Operator("gemm_reduce_scatter", "GemmReduceScatterConfig", summed=True, form="scattered",
                                     formula="rank's rows of the sum over ranks r of A_r @ B_r"),
 }
+#: The ranks of a ring: each sends to the next.
+_RING = ("pairs", lambda size: [(r, (r + 1) % size) for r in range(size)])
+OPERATORS |= {c.name: c for c in (
+    Collective("all_reduce", summed=True, formula="A_0 + A_1 + ...", define=lambda A, r: sum(A)),
+    Collective("all_gather", form="gathered", formula="all ranks' A, one after the other", define=lambda A, r: np.concatenate(A)),
+    Collective("reduce_scatter", summed=True, form="scattered", formula="rank's rows of A_0 + A_1 + ...",
+               define=lambda A, r: np.split(sum(A), len(A))[r]),
+    Collective("all_to_all", formula="rank's rows of every A, one after the other",
+               define=lambda A, r: np.concatenate([np.split(a, len(A))[r] for a in A])),
+    Collective("broadcast", formula="A_0 on every rank", define=lambda A, r: A[0]),
+    Collective("reduce", summed=True, root=0, formula="A_0 + A_1 + ... on rank 0", define=lambda A, r: sum(A)),
+    Collective("gather", form="gathered", root=0, formula="all ranks' A, one after the other, on rank 0",
+               define=lambda A, r: np.concatenate(A)),
+    Collective("scatter", form="scattered", formula="rank's rows of A_0", define=lambda A, r: np.split(A[0], len(A))[r]),
+    Collective("send_recv", formula="A of the rank before", arguments=(_RING,), define=lambda A, r: A[r - 1]),
+)}
