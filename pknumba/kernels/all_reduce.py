@@ -1,5 +1,6 @@
 """All-reduce: out = x_0 + x_1 + ... (or min, or max) on every rank."""
 
+from ..errors import UnsupportedError
 from ..primitives import copy_box, i32, reduce_box, reduce_packets, send_packets
 from ..templates import Comm, communicate, counted
 from ..templates.geometry import Form
@@ -22,7 +23,7 @@ class AllReduce(Comm):
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        reduce_box(g.T, g.S, i32(task.id * g.world_size + g.rank), g.box, cfg.unroll, cfg.op, 0, 0, True)
+        reduce_box(g.T, g.S, i32(task.id * g.world_size + g.rank), g.box, cfg.unroll, cfg.op, 0, 0, True, cfg.multicast)
 
     @staticmethod
     def copy_out(cfg, g, s, task):
@@ -41,6 +42,9 @@ class AllReduce(Comm):
         few = call.form_bytes * call.world.size <= ONE_SHOT
         if call.box.single and (cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto"):
             return OneShot, cfg
+        if cfg.multicast and call.world.executor == "gpu":
+            raise UnsupportedError("all_reduce: algorithm multimem. It needs memory with a multicast address, which worlds do not make "
+                                   "yet. Use another algorithm.")
         return super().variant(call, cfg)
 
     @classmethod
@@ -111,8 +115,8 @@ def all_reduce(world, x, *, op="sum", out=None, config=None, stream=None):
         out: array like x, possibly x itself; made with x's library if None.
         config: CommConfig; chosen by size if None. stream: as in ``gemm``.
 
-    Returns: out (its ``local`` if it is symmetric). Floating-point numbers are combined in float32 in rank order and rounded
-    once; integers wrap. Small arrays are sent to every rank at once, in packets that carry their own flags. Larger ones are
+    Returns: out (its ``local`` if it is symmetric). Floating-point numbers are combined in float32 in rank order (by the switch
+    in an order of its own, with algorithm "multimem", which no device runs yet) and rounded once; integers wrap. Small arrays are sent to every rank at once, in packets that carry their own flags. Larger ones are
     combined by their owners; then x is copied into symmetric memory that the world keeps unless it is symmetric, and the result
     is copied out of it unless out is.
 

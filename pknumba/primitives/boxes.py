@@ -46,11 +46,13 @@ def combined(op, arrays):
     return fold(OPS[op], [x.astype(np.float32) for x in arrays]).astype(first.dtype)
 
 
-def _check(name, op, *tensors):
+def _check(name, op, *tensors, multicast=False):
     dtypes = {str(t.dtype) for t in tensors}
     need(len(dtypes) == 1 and dtypes <= set(DTYPES), f"{name}: of {' and '.join(sorted(dtypes))}. Tensors have one dtype, one of "
          f"{', '.join(DTYPES)}.")
     need(op in OPS, f"{name}: op = {op!r}. It must be one of {', '.join(OPS)}.")
+    need(not multicast or dtypes <= {"bfloat16", "float16"} or op == "sum" and dtypes == {"float32"}, f"{name}: {op} of {dtypes.pop()} by "
+         "multicast. The switch has sums of floats, and min and max of 16-bit floats. Use multicast=False.")
 
 
 @primitive(scope="warp")
@@ -92,7 +94,7 @@ def _(to, source, number, box, unroll, to_slot, slot, peer):
 
 
 @primitive(scope="warp")
-def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, everywhere=False):
+def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, everywhere=False, multicast=False):
     """A piece of a box: that of slot ``slot`` of every rank's ``source``, combined, to slot ``to_slot`` of ``to``.
 
     Floating-point numbers are combined in float32 in rank order, whoever does it, and rounded once; integers wrap.
@@ -100,12 +102,15 @@ def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, eve
     Args:
         to, source, number, box, unroll: as in ``copy_box``. op: constant, "sum", "min" or "max".
         everywhere: constant; write it to every rank's ``to``, not only to this rank's.
+        multicast: constant; the switch adds and distributes whole units, in an order of its own, through the tensors' multicast
+            addresses. Not for int32, and of float32 sums only.
 
     Raises ContractError for another op or tensors of two dtypes.
 
     PTX: ld.relaxed.sys.global.v4.b32, add or min or max, st.relaxed.sys.global.v4.b32; element by element as in ``copy_box``.
+    With multicast, multimem.ld_reduce.relaxed.sys.global and multimem.st.relaxed.sys.global in 16-byte vectors.
     """
-    _check("reduce_box", op, to, source)
+    _check("reduce_box", op, to, source, multicast=multicast)
     for run in _runs(box, number, unroll, to.dtype):
         total = combined(op, [read(_span(source, slot, run, peer)) for peer in range(source.world_size)])
         for step in range(to.world_size if everywhere else 1):
@@ -113,20 +118,26 @@ def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, eve
 
 
 @reduce_box.lowering
-def _(to, source, number, box, unroll, op, to_slot, slot, everywhere):
+def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast):
     op, everywhere = constant(op, "reduce_box: op"), constant(everywhere, "reduce_box: everywhere")
-    _check("reduce_box", op, to, source)
+    multicast = constant(multicast, "reduce_box: multicast")
+    _check("reduce_box", op, to, source, multicast=multicast)
     u = Units("reduce_box", to.dtype, constant(unroll, "reduce_box: unroll"))
 
-    def emit(p, to_at, source_at, number, box, _, __, to_slot, slot, ___):
+    def emit(p, to_at, source_at, number, box, _, __, to_slot, slot, *___):
         aligned = p.b.and_(u.aligned(p, source_at), u.aligned(p, to_at))
         units = u.units(p, box, number)
         whole = [u.whole(p, x, aligned) for x in units]
-        offsets = [u.offset(p, source_at, x) for x in units]
-        words = u.words(p, _total(p, u, op, source_at, slot, lambda base: u.values(p, u.load(p, base, offsets, whole))))
-        targets = [u.offset(p, to_at, x) for x in units]
-        for base in _targets(p, u, to_at, to_slot, everywhere):
-            u.store(p, base, targets, whole, words)
+        offsets, targets = ([u.offset(p, at, x) for x in units] for at in (source_at, to_at))
+        if multicast:
+            words = u.load(p, u.multicast(p, source_at, slot), offsets, whole, u.switch("ld_reduce", op))
+        else:
+            words = u.words(p, _total(p, u, op, source_at, slot, lambda base: u.values(p, u.load(p, base, offsets, whole))))
+        if multicast and everywhere:
+            u.store(p, u.multicast(p, to_at, to_slot), targets, whole, words, u.switch("st"))
+        else:
+            for base in _targets(p, u, to_at, to_slot, everywhere):
+                u.store(p, base, targets, whole, words)
         for x in u.others(p, box, number, aligned):
             start, target = u.offset(p, source_at, x), u.offset(p, to_at, x)
             for i in p.loop(x.left):

@@ -66,6 +66,17 @@ class Units:
             start = p.field(p.i64, p.b.add(table, p.wide(p.b.shl(peer, p.const(3)))), 0)
         return p.b.add(start, p.b.mul(p.wide(slot), p.parameter(p.i64, tensor_at, STEP)))
 
+    def multicast(self, p, tensor_at, slot):
+        """Address of a slot in the memory of all ranks at once."""
+        start, = p.tensor(tensor_at, "multicast")
+        return p.b.add(start, p.b.mul(p.wide(slot), p.parameter(p.i64, tensor_at, STEP)))
+
+    def switch(self, verb, op=None):
+        """The instruction of the switch for whole units: "ld_reduce" or "st"."""
+        kind = "f32" if self.itemsize == 4 else KIND[self.dtype] + "x2"
+        how = "" if op is None else f".{'add' if op == 'sum' else op}{'.acc::f32' if op == 'sum' and self.itemsize == 2 else ''}"
+        return f"multimem.{verb}.relaxed.sys.global{how}.v4.{kind}"
+
     def aligned(self, p, tensor_at):
         return p.b.icmp_unsigned(">=", p.parameter(p.i32, tensor_at, ALIGNED), p.const(UNIT))
 
@@ -73,22 +84,22 @@ class Units:
         return p.b.and_(p.b.icmp_unsigned("==", unit.left, p.const(self.width)), aligned)
 
     # ---- whole units: four 32-bit words each
-    def load(self, p, base, offsets, whole):
+    def load(self, p, base, offsets, whole, instruction="ld.relaxed.sys.global.v4.b32"):
         """Words of the units that are whole, zero for others; all loads are issued before the first is used."""
         n = len(offsets)
         lines = [f"{{ .reg .u64 q; .reg .pred p<{n}>; .reg .b32 v<{4 * n}>;"]
         for i in range(n):
             words = [f"v{4 * i + j}" for j in range(4)]
             lines.append(f"setp.ne.u32 p{i}, ${4 * n + 2 + 2 * i}, 0; add.u64 q, ${4 * n}, ${4 * n + 1 + 2 * i}; " +
-                         " ".join(f"mov.b32 {w}, 0;" for w in words) + f" @p{i} ld.relaxed.sys.global.v4.b32 {{{', '.join(words)}}}, [q];")
+                         " ".join(f"mov.b32 {w}, 0;" for w in words) + f" @p{i} {instruction} {{{', '.join(words)}}}, [q];")
         lines.append(" ".join(f"mov.b32 ${i}, v{i};" for i in range(4 * n)) + " }")
         flat = [x for pair in zip(offsets, whole) for x in (pair[0], p.b.zext(pair[1], p.i32))]
         out = p("\n".join(lines), base, *flat, out=[p.i32] * (4 * n))
         return [p.b.extract_value(out, i) for i in range(4 * n)]
 
-    def store(self, p, base, offsets, whole, words):
+    def store(self, p, base, offsets, whole, words, instruction="st.relaxed.sys.global.v4.b32"):
         """Store the units that are whole."""
-        text = "{ .reg .pred p; setp.ne.u32 p, $5, 0; @p st.relaxed.sys.global.v4.b32 [$0], {$1, $2, $3, $4}; }"
+        text = f"{{ .reg .pred p; setp.ne.u32 p, $5, 0; @p {instruction} [$0], {{$1, $2, $3, $4}}; }}"
         for i, (offset, all_of_it) in enumerate(zip(offsets, whole)):
             p(text, p.b.add(base, offset), *words[4 * i:4 * i + 4], p.b.zext(all_of_it, p.i32))
 

@@ -65,8 +65,8 @@ class CommCall:
         y_strides = found.out.strides if found.out else contiguous(found.form.out, ITEMSIZE[self.dtype])
         self.box = Box(self.name, found.form, self.dtype, found.x.strides, y_strides)
         self.kernel, cfg = kernel.variant(self, config or kernel.config())
-        self.cfg = cfg.replace(dtype=self.dtype, **self.kernel.copies(is_symmetric(x), is_symmetric(out)),
-                               **{k: v for k, v in arguments.items() if k == "op"})
+        fixed = dict(dtype=self.dtype, algorithm="multimem" if cfg.multicast else "auto", op=arguments.get("op", "sum"))
+        self.cfg = cfg.replace(**fixed, **self.kernel.copies(is_symmetric(x), is_symmetric(out)))
         self.cfg.check()
         self._prepare(x, out, found.out)
         self.x = None                            # a remembered call keeps no array alive

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pknumba import CommConfig, World, all_reduce
-from pknumba.errors import ConfigError, LayoutError, ShapeError, WorldError
+from pknumba.errors import ConfigError, ContractError, LayoutError, ShapeError, WorldError
 
 from .collectives import DTYPES, KINDS, SHAPES, SIZES, TOY, play, schedule
 from .definitions import reduced
@@ -26,10 +26,14 @@ def test_shapes(size, algorithm):
         run(size, shape, algorithm=algorithm, seed=i, dtype=list(DTYPES)[i % 4], calls=2)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, "multimem"])
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dtypes(dtype, op, algorithm):
+    if algorithm == "multimem" and (dtype == "int32" or dtype == "float32" and op != "sum"):
+        with pytest.raises(ContractError, match="multicast"):
+            run(3, (333,), op=op, dtype=dtype, algorithm=algorithm)
+        return
     run(3, (333,), op=op, dtype=dtype, algorithm=algorithm)
 
 

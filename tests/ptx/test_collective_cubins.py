@@ -65,3 +65,13 @@ def expect_handshake(code, cfg):
     for i in range(0, len(loads), cfg.unroll):
         group = code.instructions[loads[i]:loads[i + cfg.unroll - 1]]
         assert not [x.name for x in group if x.name.startswith(("STG", "BAR", "MEMBAR"))], "loads are issued before the first is used"
+
+
+@pytest.mark.parametrize("fields, words", [(dict(dtype="bfloat16"), "LDGMC.E.F32ADD.BF16x8"), (dict(dtype="float32"), "LDGMC.E.ADD.F32x4"),
+                                           (dict(dtype="float16", op="max"), "LDGMC.E.MAX.F16x8")], ids=str)
+def test_multicast(fields, words, disassemble):
+    """The switch's instructions, 16 bytes at a time, are assembled; no test runs them."""
+    cubin, record = lowering.build(AllReduce.plan(CommConfig(algorithm="multimem", **fields)))
+    assert record["spill"] == record["stack"] == 0 and record["notices"] == []
+    code = disassemble(cubin)
+    assert len(code.find(words)) == 4, [i.name for i in code.instructions if "MC" in i.name]
