@@ -10,7 +10,7 @@ from .mutation import Mutation, mutate
 from .play import WrongResult, play
 from .toys import TOYS, Toy, product, product_config, toy_of
 from .verdict import Failure, Verdict
-from .waits import WaitGraph
+from ..interpreter.waits import WaitGraph
 
 __all__ = ["check", "Plan", "Run", "Verdict", "Failure", "WaitGraph", "lint", "Finding", "mutate", "Mutation", "play", "WrongResult", "Toy",
            "TOYS", "toy_of", "product", "product_config"]

@@ -4,9 +4,11 @@ import sys
 import time
 from collections import namedtuple
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
+from . import timeline
 from .play import play
 from .shrinking import Attempt, shrink
 from .source import name_of
@@ -79,14 +81,14 @@ def check(kernel, *, toy=None, shrink_s=10.0, limit_s=None, progress=None, max_s
             break
         options = dict(seed=run.seed, policy=run.policy, completion=run.completion, max_switches=max_switches)
         problem = make(run.world, np.random.default_rng(run.seed), **plan.changes)
-        again = _player(kernel, problem, run, plan, verdict)
+        again = _player(kernel, problem, run, plan.calls, plan, verdict)
         sessions = []
         try:
             again(sessions.append, **options)
         except ConfigError:
             raise                                       # says nothing of the kernel
         except Exception as error:                      # noqa: B902 - whatever a kernel does wrong is a finding
-            verdict.failure = _examine(kernel, problem, run, options, error, shrink_s, again, verdict.line(run))
+            verdict.failure = _examine(kernel, problem, run, plan, options, error, shrink_s, verdict)
         verdict.add(run, sessions)
         if verdict.failure:
             break
@@ -95,20 +97,38 @@ def check(kernel, *, toy=None, shrink_s=10.0, limit_s=None, progress=None, max_s
     return verdict
 
 
-def _player(kernel, problem, run, plan, verdict):
+def save_first(kernel, folder, toy=None, **plan):
+    """Play the first run of a plan with tracing and write timeline.svg and timeline.json to a folder. Returns the paths."""
+    plan = Plan(**plan)
+    run, folder = plan.runs(kernel)[0], Path(folder)
+    problem = (toy or toy_of(kernel))(run.world, np.random.default_rng(run.seed), **plan.changes)
+    session = play(kernel, problem, run.world, plan.calls, run.seed, plan.skew, policy=run.policy, completion=run.completion, trace=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    title = f"{kernel.__name__}, world {run.world}, seed {run.seed}, {run.policy}, {run.completion}: {problem.text}"
+    files = {"timeline.svg": timeline.svg(session.events, title, last=400), "timeline.json": timeline.chrome(session.events)}
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    return [folder / name for name in files]
+
+
+def _player(kernel, problem, run, calls, plan, verdict):
     """function (keep, **options of Session) that plays one run."""
     def again(keep, **options):
         def named(session):
-            session.reproduce = verdict.line(run)
+            session.reproduce = verdict.line(run, calls)
             keep(session)
-        play(kernel, problem, run.world, plan.calls, skew=plan.skew, keep=named, **options)
+        play(kernel, problem, run.world, calls, skew=plan.skew, keep=named, **options)
     return again
 
 
-def _examine(kernel, problem, run, options, error, shrink_s, again, line):
-    """The Failure of a run, played again with tracing and shrunk."""
-    found = Attempt(again, **options)
-    if type(found.error) is not type(error):            # depends on more than the seed: nothing to shrink
+def _examine(kernel, problem, run, plan, options, error, shrink_s, verdict):
+    """The Failure of a run, played again with tracing and shrunk: first to as few calls as fail, then in its schedule."""
+    for calls in range(1, plan.calls + 1) if shrink_s > 0 and problem.main is None else (plan.calls,):
+        again, line = _player(kernel, problem, run, calls, plan, verdict), verdict.line(run, calls)
+        found = Attempt(again, **options)
+        if type(found.error) is type(error):
+            break
+    else:                                               # depends on more than the seed: nothing to shrink
         return Failure(run, problem, kernel, line, error, None)
     return Failure(run, problem, kernel, line, error, shrink(again, found, shrink_s, **options) if shrink_s > 0 else None, found)
 

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from .checker import COMPLETIONS, POLICIES, check
+from .checker import COMPLETIONS, POLICIES, check, save_first
 from .lint import lint, told
 from .mutation import mutate
 from .source import load, name_of
@@ -34,7 +34,8 @@ def add(commands):
     parser.add_argument("--mutate", action="store_true", help="delete or bend each synchronising line; list what nobody notices")
     out = parser.add_argument_group("what to tell")
     out.add_argument("--shrink", type=float, default=10.0, metavar="SECONDS", help="how long to shrink a failing schedule; 0: not at all")
-    out.add_argument("--save", metavar="FOLDER", help="write timeline.svg, timeline.json (Chrome trace), waits.svg, schedule.json there")
+    out.add_argument("--save", metavar="FOLDER", help="write timeline.svg, timeline.json (Chrome trace), waits.svg, schedule.json "
+                     "there; if nothing is found, the timeline of the first run")
     parser.set_defaults(run=run)
 
 
@@ -66,8 +67,9 @@ def _check(kernel, options):
     name = options.kernel if ":" in options.kernel else name_of(kernel)
     verdict = check(kernel, name=name, limit_s=options.limit, shrink_s=options.shrink, **plan)
     print(verdict)
-    if verdict.failure and options.save:
-        print("written: " + ", ".join(map(str, verdict.failure.save(options.save))))
+    if options.save:
+        paths = verdict.failure.save(options.save) if verdict.failure else save_first(kernel, options.save, **plan)
+        print("written: " + ", ".join(map(str, paths)))
     return 0 if verdict else 1
 
 

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from .waits import STATES
+from ..interpreter.waits import STATES
 
 _ROW, _BOX, _GAP = 78, 260, 60
 

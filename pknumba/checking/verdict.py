@@ -4,11 +4,11 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import timeline
+from . import pictures, timeline
 from .source import signallers
-from .waits import WaitGraph
 from ..errors import DeadlockError, RaceError
 from ..interpreter.history import Event
+from ..interpreter.waits import WaitGraph
 
 
 @dataclass
@@ -74,9 +74,9 @@ class Failure:
         if not self.shrunk:
             return f"schedule ({self.found.switches} switches between roles), the end of it:"
         switches, tries = self.attempt.switches, self.shrunk.tries
-        if not self.shrunk.entries:
-            return (f"schedule: fails without any choice, in the run that switches only where a role must wait ({switches} switches; found "
-                    f"with {self.found.switches}); the end of it:")
+        if self.shrunk.straight:
+            return (f"schedule: fails without any choice, in the run that switches only where a role must wait; here with {switches} switches "
+                    f"(found with {self.found.switches}), the end of it:")
         return f"schedule shrunk from {self.found.switches} to {switches} switches in {tries} tries, the end of it:"
 
     def _order(self):
@@ -101,13 +101,13 @@ class Failure:
         folder.mkdir(parents=True, exist_ok=True)
         files = {"report.txt": self.text() + "\n"}
         if self.attempt:
-            title = f"{type(self.error).__name__}: {str(self.error).splitlines()[0][:150]}"
+            title = f"{type(self.attempt.error).__name__}: {str(self.attempt.error).splitlines()[0][:150]}"
             events = self.attempt.events + self._unended()
             files["timeline.svg"] = timeline.svg(events, title, self.lanes)
             files["timeline.json"] = timeline.chrome(events)
             files["schedule.json"] = json.dumps({"run": self.run._asdict(), "schedule": self.attempt.schedule})
         if self.graph is not None:
-            files["waits.svg"] = self.graph.svg()
+            files["waits.svg"] = pictures.waits(self.graph, "deadlock")
         for name, content in files.items():
             (folder / name).write_text(content)
         return [folder / name for name in files]
@@ -147,13 +147,12 @@ class Verdict:
         if run.world not in self.worlds:
             self.worlds.append(run.world)
 
-    def line(self, run):
-        """The command that repeats one run."""
+    def line(self, run, calls):
+        """The command that repeats one run, with so many calls."""
         extra = "".join(f" --set {k}={v}" for k, v in self.plan.changes.items() if k != "size")
         if "size" in self.plan.changes:
             extra += " --size " + " ".join(map(str, self.plan.changes["size"]))
-        for name, usual in (("calls", 3), ("skew", 40)):
-            value = getattr(self.plan, name)
+        for name, value, usual in (("calls", calls, 3), ("skew", self.plan.skew, 40)):
             extra += f" --{name} {value}" if value != usual else ""
         return (f"python -m pknumba check {self.command} --world {run.world} --seed {run.seed} --policy {run.policy} --completion "
                 f"{run.completion}{extra}")

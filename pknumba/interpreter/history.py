@@ -16,16 +16,16 @@ class History:
 
     Attributes:
         trace: labels of everything that took a step, in order; None without tracing.
-        events: what they did (Event); None without tracing.
+        events: what they did (Event); None without tracing, or with ``trace="order"``.
     """
 
     def __init__(self, trace):
-        self.trace, self.events = ([], []) if trace else (None, None)
+        self.trace, self.events = [] if trace else None, [] if trace and trace != "order" else None
 
     @property
     def now(self):
         """Number of the present step; None without tracing."""
-        return None if self.trace is None else len(self.trace)
+        return None if self.events is None else len(self.trace)
 
     def note(self, task, kind, text, begun=None, place=None):
         """`task` did this now; it began to wait for it at step `begun`."""

@@ -141,9 +141,9 @@ _POLICIES = {"fifo": Fifo, "random": Random, "pct": Pct, "starve": Starve}
 class Replay:
     """A schedule again: who goes, and for how many steps.
 
-    Where an entry cannot be followed (whom it names is not ready) it is skipped, so that a schedule with parts cut out is
-    one too. After the last entry, and for tasks that it does not name, there are as few switches as possible: whoever runs
-    goes on until it must wait, operations take effect when no task can go on.
+    A schedule with parts cut out is one too. Where an entry names somebody who is not ready, those whom no entry names go on
+    until it is, and if none of them can it is skipped. After the last entry there are as few switches as possible: whoever
+    runs goes on until it must wait, operations take effect when no task can go on.
 
     Args:
         schedule: [(label of a task or operation, steps)], as ``Session.schedule()`` gives it.
@@ -152,6 +152,7 @@ class Replay:
     def __init__(self, schedule):
         self.schedule, self.at, self.left = list(schedule), 0, None
         self.tasks, self.operations, self.last = {}, {}, None
+        self.named = {label for label, _ in self.schedule}
 
     def add(self, task):
         self.tasks[task.label] = task
@@ -168,10 +169,22 @@ class Replay:
             if self.left and (label in self.tasks or label in self.operations):
                 self.left -= 1
                 return self._take(label)
+            if self.left:
+                free = self._straight(self.named)
+                if free is not None:
+                    return free
             self.at, self.left = self.at + 1, None
-        if self.last in self.tasks:
+        return self._straight(())
+
+    def _straight(self, without):
+        """Whoever runs with as few switches as possible, except those `without`."""
+        if self.last in self.tasks and self.last not in without:
             return self._take(self.last)
-        return self._take(next(iter(self.tasks or self.operations)))
+        for ready in (self.tasks, self.operations):
+            label = next((x for x in ready if x not in without), None)
+            if label is not None:
+                return self._take(label)
+        return None
 
     def _take(self, label):
         self.last = label

@@ -3,6 +3,8 @@
 import os
 import sys
 
+from .waits import WaitGraph
+
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _PACKAGE = os.path.dirname(os.path.dirname(_HERE))
 #: Folders whose frames are never the kernel's own: lowering wraps each primitive.
@@ -122,4 +124,7 @@ def deadlock(blocked, alive, queued):
         lines += _lines(r for r, b in zip(rows, begun) if not b)
     else:
         lines += _lines(rows)
+    graph = WaitGraph(rows)
+    if graph.edges:
+        lines += ["  Who should have come:", *("  " + line for line in graph.text().splitlines())]
     return "\n".join(lines), rows

@@ -28,7 +28,7 @@ class Session(History):
         races: check every access with vector clocks; ProtocolErrors about uninitialised or unfenced tiles need it too.
         max_switches: HangError after so many switches; None for no limit.
         watchdog: HangError in a role that runs so many seconds without calling a primitive; None for no limit.
-        trace: keep who ran in ``.trace``, and what they did in ``.events`` (History).
+        trace: keep who ran in ``.trace``, and what they did in ``.events``; "order": only who ran.
         schedule: [(label, steps)], as ``.schedule()`` gives it: repeat it, as far as it can be followed; `policy` then does nothing.
         heap: SharedHeap of ranks in other processes (turns race checking off).
 

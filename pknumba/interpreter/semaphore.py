@@ -64,7 +64,8 @@ class Semaphore:
         if task.session.races and self.complete_clock[parity] is not None:
             task.clock = join(task.clock, self.complete_clock[parity])
         if begun is not None:
-            task.session.note(task, "wait", f"{self.name} phase {meant} is complete", begun)
+            what = f"phase {meant} is complete" if meant >= 0 else "lets the first lap pass"
+            task.session.note(task, "wait", f"{self.name} {what}", begun)
 
     def arrive(self):
         """One arrival of this worker (release). PTX: mbarrier.arrive."""

@@ -59,6 +59,11 @@ def test_as_a_program():
     assert done.returncode == 0 and "nothing found" in done.stdout, done.stderr
 
 
+def test_timeline_of_a_clean_run(capsys, tmp_path):
+    status, out, _ = run("gemm", "--seeds", "1", "--save", str(tmp_path), capsys=capsys)
+    assert status == 0 and {p.name for p in tmp_path.iterdir()} == {"timeline.svg", "timeline.json"}
+
+
 def test_mutate(capsys):
     status, out, _ = run(f"{KERNELS}:Copy", "--mutate", capsys=capsys)
     assert status == 0 and "mutants noticed" in out

@@ -68,11 +68,6 @@ class WaitGraph:
             told = [f"the {' or '.join(roles)}, the only role that signals it, and none has"]
         return ", ".join(told) or "somebody, but no role has ever done it"
 
-    def svg(self, title="deadlock"):
-        """The graph as a picture (``pictures.waits``)."""
-        from .pictures import waits
-        return waits(self, title)
-
 
 def _ranks(names):
     ranks = sorted({int(n.split()[1]) for n in names})
