@@ -75,8 +75,8 @@ class Failure:
             return f"schedule ({self.found.switches} switches between roles), the end of it:"
         switches, tries = self.attempt.switches, self.shrunk.tries
         if self.shrunk.straight:
-            return (f"schedule: fails without any choice, in the run that switches only where a role must wait; here with {switches} switches "
-                    f"(found with {self.found.switches}), the end of it:")
+            return ("schedule: fails without any choice, in the run that switches only where a role must wait; here with "
+                    f"{switches} switches (found with {self.found.switches}), the end of it:")
         return f"schedule shrunk from {self.found.switches} to {switches} switches in {tries} tries, the end of it:"
 
     def _order(self):
