@@ -116,9 +116,9 @@ def all_reduce(world, x, *, op="sum", out=None, config=None, stream=None):
         config: CommConfig; chosen by size if None. stream: as in ``gemm``.
 
     Returns: out (its ``local`` if it is symmetric). Floating-point numbers are combined in float32 in rank order (by the switch
-    in an order of its own, with algorithm "multimem", which no device runs yet) and rounded once; integers wrap. Small arrays are sent to every rank at once, in packets that carry their own flags. Larger ones are
-    combined by their owners; then x is copied into symmetric memory that the world keeps unless it is symmetric, and the result
-    is copied out of it unless out is.
+    in an order of its own, with algorithm "multimem", which no device runs yet) and rounded once; integers wrap. Small arrays
+    are sent to every rank at once, in packets that carry their own flags. Larger ones are combined by their owners; then x is
+    copied into symmetric memory that the world keeps unless it is symmetric, and the result is copied out of it unless out is.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, ContractError on every rank, before anything is
     launched; HangError if a rank does not come.

@@ -12,7 +12,7 @@ from functools import reduce as fold
 import numpy as np
 
 from ..interpreter import read, write
-from ..lowering import constant, need, primitive
+from ..lowering import Int, constant, need, primitive
 from ..tiles import ITEMSIZE
 from .units import DTYPES, UNIT, Units
 
@@ -169,3 +169,23 @@ def _targets(p, u, to_at, slot, everywhere):
     world, rank = p.tensor(to_at, "world", "rank")
     for r in p.loop(world):
         yield u.base(p, to_at, slot, p.b.urem(p.b.add(r, rank), world))
+
+
+@primitive()
+def entry(table, number):
+    """An integer of a table that the host has made: it never changes while the kernel runs.
+
+    Args:
+        table: tensor ``g.name`` of 32-bit integers of this rank; number: which.
+
+    PTX: ld.global.b32.
+    """
+    return int(table.arrays[table.rank][int(number)])
+
+
+@entry.lowering
+def _(table, number):
+    def emit(p, table_at, number):
+        start, = p.tensor(table_at, "pointer")
+        return p.field(p.i32, p.b.add(start, p.wide(p.b.shl(number, p.const(2)))), 0)
+    return Int, emit

@@ -26,13 +26,13 @@ def check(kernel, world, x, out, config, stream, arguments):
     if found.dtype not in DTYPES:
         raise DTypeError(f"{name}: x is {found.dtype}. It must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}. Convert it first.",
                          dtype=found.dtype)
-    form = kernel.form(world.size, tuple(found.shape), **arguments)
+    form = kernel.form_on(world.rank, world.size, tuple(found.shape), **arguments)
     result = None
     if out is not None and kernel.receives(world.rank, **arguments):
         result = _check_out(name, world, out, found, form)
         _check_apart(name, x, found, result, kernel.in_place and tuple(found.shape) == tuple(form.out))
     stream_source(world, stream, out if x is None else x)()
-    terms = {"x.shape": tuple(found.shape), "dtype": found.dtype, "x": _kind(x)}
+    terms = {"x.shape": kernel.common(tuple(found.shape), **arguments), "dtype": found.dtype, "x": _kind(x)}
     if kernel.rooted:
         if result is not None and not is_contiguous(result.shape, result.strides, ITEMSIZE[result.dtype]):
             raise LayoutError(f"{name}: out has rows apart. Only some ranks have one, so it must be contiguous. Pass a contiguous array.")
@@ -119,6 +119,20 @@ def share_of(name, n, size, shape, axis):
         raise ShapeError(f"{name}: dimension {axis} of shape {shape} for {size} ranks. Every rank has an equal share. Pad it to a "
                          f"multiple of {size}.", axis=axis)
     return n // size
+
+
+def splits_of(name, size, shape, scatter_axis, gather_axis, scatter_splits, gather_splits):
+    """(scattered axis, gathered axis, extents of the parts, extents of every rank). Raises ShapeError for what does not fit."""
+    s, t = axis_of(name, scatter_axis, shape, "scatter_axis"), axis_of(name, gather_axis, shape, "gather_axis")
+    scatter = scatter_splits or (share_of(name, shape[s], size, shape, s),) * size
+    gather = gather_splits or (shape[t],) * size
+    for label, extents in (("scatter_splits", scatter), ("gather_splits", gather)):
+        if len(extents) != size or min(extents) < 0:
+            raise ShapeError(f"{name}: {label} = {extents} for {size} ranks. It has an extent for each, none negative. Count again.")
+    if sum(scatter) != shape[s] or s == t and gather_splits:
+        raise ShapeError(f"{name}: scatter_splits {scatter} of dimension {s} of {shape}. They add up to it, and are given alone where "
+                         "both axes are one. Count again.")
+    return s, t, scatter, gather
 
 
 def root_of(name, root, size, label="root"):

@@ -7,8 +7,9 @@ resident together: the lowest unfinished block of every rank runs, and can end.
 from ..config import CommConfig
 from ..errors import ConfigError
 from ..primitives import announce, await_all, copy_box, div, i32, mod, sync, tick, times
-from ..tiles import Role, Task, shared
+from ..tiles import ITEMSIZE, Role, Task, shared
 from .base import Template
+from .geometry import Box, contiguous
 
 
 class Comm(Template):
@@ -64,6 +65,22 @@ class Comm(Template):
     def form(kernel, size, shape, **arguments):
         """The geometry.Form for an input of that shape. Raises ShapeError or WorldError for arguments that do not fit."""
         raise NotImplementedError
+
+    @classmethod
+    def form_on(kernel, rank, size, shape, **arguments):
+        """The same for a rank, where ranks have different shapes."""
+        return kernel.form(size, shape, **arguments)
+
+    @classmethod
+    def common(kernel, shape, **arguments):
+        """What of the shape of x ranks must agree on."""
+        return shape
+
+    @classmethod
+    def box(kernel, call, found):
+        """The geometry.Box of a call. found: collected.Arguments."""
+        y = found.out.strides if found.out else contiguous(found.form.out, ITEMSIZE[call.dtype])
+        return Box(kernel.operator, found.form, call.dtype, found.x.strides, y)
 
     @classmethod
     def receives(kernel, rank, **arguments):

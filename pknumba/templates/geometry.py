@@ -60,6 +60,52 @@ class Box:
         self.packed, self.packed_bytes = (strides, step), form.slots * step
 
 
+class Ragged:
+    """Boxes of different sizes: what rank p has for rank r is ``scatter[r]`` long in one dimension and ``gather[p]`` in another.
+
+    Args:
+        shape: of the input of rank ``rank``; out: of its result; both are contiguous. axes: (scattered, gathered) dimension; equal:
+            what rank p has for r is ``scatter[r]`` long in it.
+
+    Attributes: as of Box, ``numbers`` of the largest box; and ``table``: for every rank r six integers, the numbers of the box for
+    r and where it begins in the input; then for every p those of the box from p and where it begins in the result.
+    """
+
+    single = False
+
+    def __init__(self, name, shape, out, axes, scatter, gather, rank, dtype):
+        self.size, (s, t) = ITEMSIZE[dtype], axes
+        self.first, self.last, self.shape, self.same = min(axes), max(axes), shape, s == t
+        self.x, self.y = ((self._rows(whole), contiguous(whole, self.size)[axis]) for whole, axis in ((shape, s), (out, t)))
+
+        def box(p, r):
+            return self._box({s: scatter[r]} if self.same else {s: scatter[r], t: gather[p]})
+        everyone = range(len(scatter))
+        self.table = [n for r in everyone for n in (*box(rank, r), sum(scatter[:r]))]
+        self.table += [n for p in everyone for n in (*box(p, rank), p * scatter[rank] if self.same else sum(gather[:p]))]
+        self.numbers = self._box({s: max(scatter)} if self.same else {s: max(scatter), t: max(gather)})
+        if self.numbers[-1] >= 2**31:
+            raise ShapeError(f"{name}: {self.numbers[-1]} units of 16 bytes for a rank. A call moves fewer than 2^31. Split the array.")
+        self.elements, width = 0, self.numbers[2] * UNIT
+        strides = self.numbers[0] * self.numbers[1] * width, self.numbers[1] * width, width
+        step = prod(shape[:self.first]) * strides[0]
+        self.packed, self.packed_bytes = (strides, step), len(scatter) * step
+
+    def _rows(self, shape):
+        """Strides of the rows: dimensions before, the first of the two, those between. A row is the second and all after it."""
+        strides, a, b = contiguous(shape, self.size), self.first, self.last
+        before = shape[a] * strides[a]
+        return (before, 0, 0) if self.same else (before, strides[a], shape[b] * strides[b])
+
+    def _box(self, extents):
+        a, b = self.first, self.last
+        n1, n2 = (1, 1) if self.same else (extents[a], prod(self.shape[a + 1:b]))
+        run = extents[b] * prod(self.shape[b + 1:])
+        units = -(-run * self.size // UNIT)
+        total = prod(self.shape[:a]) * n1 * n2 * units
+        return max(n1, 1), max(n2, 1), max(units, 1), run - (units - 1) * (UNIT // self.size), total
+
+
 def _step(slot, strides):
     return slot[1] * strides[slot[0]] if slot else 0
 

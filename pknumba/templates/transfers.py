@@ -10,7 +10,7 @@ from . import call as launches
 from .arguments import check_world
 from .collected import check
 from .fast import fingerprint, is_symmetric, stream_source
-from .geometry import Box, View, alignment, contiguous
+from .geometry import View, alignment
 
 _HEADER, _TENSOR = 128, 384
 _REMEMBERED = 4096  # calls
@@ -62,8 +62,7 @@ class CommCall:
         self.launch = self.output = None
         if 0 in found.form.dims:
             return
-        y_strides = found.out.strides if found.out else contiguous(found.form.out, ITEMSIZE[self.dtype])
-        self.box = Box(self.name, found.form, self.dtype, found.x.strides, y_strides)
+        self.box = kernel.box(self, found)
         self.kernel, cfg = kernel.variant(self, config or kernel.config())
         fixed = dict(dtype=self.dtype, algorithm="multimem" if cfg.multicast else "auto", op=arguments.get("op", "sum"))
         self.cfg = cfg.replace(**fixed, **self.kernel.copies(is_symmetric(x), is_symmetric(out)))
@@ -144,6 +143,14 @@ class CommCall:
         if self.world.executor == "interpreter":
             return View(arrays=array.arrays, strides=layout[0], step=layout[1])
         return View(array.pointer, None, array.peers_table, *layout)
+
+    def table(self, integers):
+        """32-bit integers that never change."""
+        import numpy as np
+        data = np.array(integers, np.int32)
+        if self.world.executor == "interpreter":
+            return View(arrays=self._own(data))
+        return View(launches.device_table(self.world, data.tobytes()))
 
     def staging(self):
         """Symmetric memory for the packed boxes, which calls on this stream use one after the other."""

@@ -39,12 +39,24 @@ def collective(name, **arguments):
     return run
 
 
+def ragged(kernel, n):
+    """A try of all_to_all with uneven splits."""
+    size = 2 + n % 2
+    splits = (1, 4) if size == 2 else (2, 0, 3)
+    bounds = np.cumsum(splits[:-1])
+    arguments = dict(scatter_axis=0, gather_axis=1, scatter_splits=splits, gather_splits=None)
+    definition = lambda xs, r: np.concatenate([np.split(x, bounds)[r] for x in xs], 1)      # noqa: E731
+    play(size, lambda world, x, out: communicate(kernel, world, x, out, TOY, None, **arguments), definition, (5, 2, 152), None,
+         skew=40, calls=3, max_switches=200_000, **schedule(n))
+
+
 #: Class that is mutated -> (its module, the kernel that is called, function (kernel, n) that plays the n-th try, mutants at least).
 KERNELS = {"AllReduce": ("all_reduce", "AllReduce", all_reduce("two-shot"), 7),
            "OneShot": ("all_reduce", "AllReduce", all_reduce("one-shot"), 6),
            "AllGather": ("all_gather", "AllGather", collective("all_gather", axis=0), 4),
            "ReduceScatter": ("reduce_scatter", "ReduceScatter", collective("reduce_scatter", op="sum", axis=0), 3),
            "AllToAll": ("all_to_all", "AllToAll", collective("all_to_all", scatter_axis=0, gather_axis=2), 5),
+           "AllToAllRagged": ("all_to_all", "AllToAllRagged", ragged, 6),
            "Broadcast": ("broadcast", "Broadcast", collective("broadcast", root=1), 5),
            "Reduce": ("reduce", "Reduce", collective("reduce", op="sum", root=1), 2),
            "Gather": ("gather", "Gather", collective("gather", root=1, axis=0), 4),

@@ -4,6 +4,7 @@ import pytest
 
 from pknumba.config import CommConfig
 from pknumba.kernels.all_reduce import AllReduce, OneShot
+from pknumba.kernels.all_to_all import AllToAllRagged
 
 from .tiny import ptx
 
@@ -19,6 +20,7 @@ WORDS = {
     "times": (AllReduce, COPIES, "ld.relaxed.sys.global.u32"),
     "tick": (OneShot, COPIES, "red.relaxed.gpu.global.add.u32"),
     "copy_box": (AllReduce, COPIES, *VECTORS, "ld.relaxed.sys.global.b16", "st.relaxed.sys.global.b16"),
+    "entry": (AllToAllRagged, COPIES, "ld.global.b32"),
     "reduce_box": (AllReduce, COPIES, *VECTORS, "cvt.rn.bf16x2.f32", "cvt.rn.bf16.f32"),
     "send_packets": (OneShot, COPIES, "ld.relaxed.sys.global.v2.b32", "st.relaxed.sys.global.v2.b64"),
     "reduce_packets": (OneShot, COPIES, "ld.relaxed.sys.global.v2.b64", "st.relaxed.sys.global.v2.b32", "cvt.rn.bf16x2.f32"),

@@ -6,6 +6,7 @@ from pknumba import lowering
 from pknumba.config import CommConfig
 from pknumba.kernels import AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv
 from pknumba.kernels.all_reduce import OneShot
+from pknumba.kernels.all_to_all import AllToAllRagged
 
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
 
@@ -17,6 +18,7 @@ CASES += [(AllReduce, dict(dtype="bfloat16", op="min", unroll=4)), (AllReduce, d
 CASES += [(AllToAll, dict(dtype=d, unroll=8, copy_in=True)) for d in ("bfloat16", "float32")]
 CASES += [(ReduceScatter, dict(dtype=d, unroll=4)) for d in DTYPES]
 CASES += [(k, dict(copy_in=True, unroll=2)) for k in (AllGather, Broadcast, Gather, Scatter, SendRecv)]
+CASES += [(AllToAllRagged, dict(unroll=u, copy_in=True)) for u in (8, 2)]
 CASES += [(AllGather, dict(unroll=8)), (Reduce, dict(copy_in=True, unroll=1))]
 CASES += [(OneShot, dict(dtype=d, op=op)) for d in DTYPES for op in ("sum", "max")]
 
