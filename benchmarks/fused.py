@@ -16,6 +16,8 @@ class Fused:
     """One operator on one shape (m, n, k) of the whole product."""
 
     name = rival = config = ""
+    #: Largest relative error that roundings explain.
+    limit = 5.6e-3
 
     def __init__(self, world, shape):
         self.world, (m, n, k) = world, shape
@@ -98,6 +100,20 @@ class ReduceScatter(Fused):
         dist.reduce_scatter_tensor(self.theirs_out, self.D)
 
 
+class ReduceScatterAdd(ReduceScatter):
+    """The same with sums rounded at each addition: its error is larger, and has another limit."""
+
+    name, limit = "gemm_reduce_scatter (adds)", 1.2e-2
+
+    def make_config(self, fields, comm_sms):
+        """With adds."""
+        return super().make_config(fields, comm_sms).replace(adds=True)
+
+    def ours(self, config=None):
+        """Ours."""
+        super().ours(config or self.make_config({}, 4))
+
+
 class AllGather(Fused):
     """all_gather_gemm: every rank has its rows of A, and its own B."""
 
@@ -124,4 +140,4 @@ class AllGather(Fused):
         torch.matmul(self.full, self.B, out=self.D)
 
 
-FUSED = {case.name: case for case in (AllReduce, ReduceScatter, AllGather)}
+FUSED = {case.name: case for case in (AllReduce, ReduceScatter, ReduceScatterAdd, AllGather)}

@@ -1,8 +1,8 @@
 """GEMM: C = A @ B. A (M, K) row-major, B (K, N) row-major or the transpose of a row-major (N, K), C (M, N) row-major."""
 
 from ..config import GemmConfig
-from ..primitives import (accumulator, arrive, expect, fence_async, load_async, mma, mma_wait, ring, store, store_async,
-                          store_async_read_wait, tile_coord, turn_pass, turn_wait, wait)
+from ..primitives import (accumulator, arrive, expect, fence_async, load_async, mma, mma_wait, ring, store, store_add_async,
+                          store_async, store_async_read_wait, tile_coord, turn_pass, turn_wait, wait)
 from ..templates import LCS, Whole, multiply
 from ..tiles import Semaphore, Tile, shared
 
@@ -69,7 +69,10 @@ class Gemm(LCS):
         for p in range(cfg.panels):
             stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
             wait(s.c_full[stage], phase)
-            store_async(g.C, (task.row, task.col * cfg.panels + p), s.c[stage], task.peer)
+            if cfg.adds:
+                store_add_async(g.C, (task.row, task.col * cfg.panels + p), s.c[stage], task.peer)
+            else:
+                store_async(g.C, (task.row, task.col * cfg.panels + p), s.c[stage], task.peer)
             store_async_read_wait(cfg.c_lag)
             if p >= cfg.c_lag:                  # read: that panel may be overwritten
                 arrive(s.c_empty[ring(task.turn * cfg.panels + p - cfg.c_lag, cfg.c_stages)[0]])

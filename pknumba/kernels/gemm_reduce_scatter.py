@@ -1,8 +1,8 @@
 """GEMM + reduce-scatter: rank r gets its share of the rows of the sum over ranks s of A_s @ B_s, in ordinary memory."""
 
 from ..config import GemmReduceScatterConfig
-from ..primitives import div, i32, least, mod, reduce, signal, store_async_wait, tile_coord, wait_until
-from ..templates import LCSC, Scattered, multiply
+from ..primitives import div, i32, least, mod, reduce, signal, store_async_wait, take, tile_coord, wait_until
+from ..templates import LCSC, Added, Scattered, multiply
 from .gemm import Gemm
 
 
@@ -13,6 +13,7 @@ class GemmReduceScatter(LCSC, Gemm):
     config, form, alone = GemmReduceScatterConfig, Scattered, Gemm
     tensors, symmetric, counters = ("A", "B", "C", "parts", "out"), ("C", "parts"), ("done",)
     numbers = {**Gemm.numbers, "rows": 1, "extra": 1, "group": 1}
+    helper_registers = 48
 
     @staticmethod
     def locate(cfg, g, task):
@@ -34,6 +35,17 @@ class GemmReduceScatter(LCSC, Gemm):
         reduce(g.parts, place, (cfg.piece_m, cfg.tile_n), g.out, place)
 
 
+class GemmReduceScatterAdd(GemmReduceScatter):
+    """Compute SMs add partial tiles to the owner's memory; its communicators take the sum and leave zero."""
+
+    form, title = Added, GemmReduceScatter.__name__
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        wait_until(g.done, task.turn, g.epoch * g.world_size)
+        take(g.parts, (task.row * cfg.pieces + task.part, task.col), (cfg.piece_m, cfg.tile_n), g.out)
+
+
 def gemm_reduce_scatter(world, A, B, *, out=None, config=None, stream=None):
     """This rank's share of the rows of C = sum over the ranks r of the world of A_r @ B_r; collective.
 
@@ -46,9 +58,11 @@ def gemm_reduce_scatter(world, A, B, *, out=None, config=None, stream=None):
         config: GemmReduceScatterConfig; chosen by shape if None. stream: as in ``gemm``.
 
     Returns: this rank's rows of C. Each rank's product is rounded once to the dtype, the sum is made in float32 in rank order
-    and rounded once. The world keeps symmetric memory of M * N elements on each rank for this shape.
+    and rounded once. The world keeps symmetric memory of M * N elements on each rank for this shape. With ``config.adds`` the sum
+    is rounded at each of its world.size additions, in any order, in M * N / world.size elements of symmetric memory.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError on every rank, before anything is launched;
     HangError if a rank does not come.
     """
-    return multiply(GemmReduceScatter, world, A, B, out, config, stream)
+    kernel = GemmReduceScatterAdd if getattr(config, "adds", False) else GemmReduceScatter
+    return multiply(kernel, world, A, B, out, config, stream)

@@ -5,7 +5,7 @@ from .elements import cast, exp2, fill, fill_rows, log2, mask, maximum, minimum,
 from .index import div, i32, least, mod, ring, tile_coord
 from .meetings import announce, await_all, tick, times
 from .mma import accumulator, as_operand, mma, mma_wait
-from .multimem import all_reduce, broadcast, reduce
+from .multimem import all_reduce, broadcast, reduce, take
 from .packets import reduce_packets, send_packets
 from .semaphore import arrive, expect, wait
 from .signal import barrier, keep_epoch, signal, signal_all, wait_until
@@ -19,4 +19,4 @@ __all__ = ["accumulator", "all_reduce", "announce", "arrive", "as_operand", "awa
            "load_async", "load_rows", "log2", "mask", "maximum", "minimum", "mma", "mma_wait", "mod", "reduce", "reduce_box",
            "reduce_packets", "ring", "row_max", "row_sum", "send_packets", "signal", "signal_all", "store", "store_add_async",
            "store_async", "store_async_read_wait", "store_async_wait", "store_max_async", "store_min_async", "store_rows",
-           "sync", "tick", "tile_coord", "times", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until"]
+           "sync", "take", "tick", "tile_coord", "times", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until"]

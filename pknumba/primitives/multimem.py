@@ -124,6 +124,48 @@ def _(tensor, coord, shape, multicast):
     return lambda p, tensor_at, coord, *_: run(p, tensor_at, coord)
 
 
+@primitive(scope="warp")
+def take(tensor, coord, shape, out):
+    """That window of this rank's ``out`` becomes that of its ``tensor``, which becomes zero.
+
+    Args:
+        tensor, coord, shape: as in ``all_reduce``. out: tensor of this rank with the same dtype, cut alike by its edges.
+
+    Raises ContractError for another dtype or shape; ProtocolError (interpreter) for windows cut differently.
+
+    PTX: ld.relaxed.sys.global.v4.b32, st.relaxed.sys.global.v4.b32.
+    """
+    _check("take", tensor, shape)
+    source, target = tensor.window(coord, shape), out.window(coord, shape)
+    if target.inside != source.inside:
+        raise ProtocolError(f"take: {source.name} has {source.inside} elements inside its array, {target.name} {target.inside}. The "
+                            "edges must cut both windows alike.")
+    write(target, read(source))
+    write(source, 0)
+
+
+@take.lowering
+def _(tensor, coord, shape, out):
+    extent = constant(shape, "take: shape")
+    _check("take", tensor, extent)
+    part = Vectors(tensor, extent)
+
+    def emit(p, tensor_at, coord, _, out_at):
+        here, there = (p.tensor(at, "pointer")[0] for at in (tensor_at, out_at))
+
+        def move(offset, target):
+            part.store_one(p, p.b.add(there, target), part.load_one(p, p.b.add(here, offset)))
+            part.store_one(p, p.b.add(here, offset), p.const(0.0, p.f32))
+
+        for step in p.loop(p.const(part.steps)):
+            places, targets = part.common(p, part.places(p, tensor_at, coord, step), part.places(p, out_at, coord, step))
+            words = part.load(p, _LOAD, here, places)
+            part.store(p, _STORE, there, targets, words)
+            part.store(p, _STORE, here, places, [p.const(0)] * len(words))
+            part.edge(p, places, targets, move)
+    return emit
+
+
 _LOAD, _STORE = "ld.relaxed.sys.global.v4.b32", "st.relaxed.sys.global.v4.b32"
 
 

@@ -2,10 +2,10 @@
 
 from .base import Template
 from .comm import Comm, counted
-from .forms import Gathered, Scattered, Whole
+from .forms import Added, Gathered, Scattered, Whole
 from .lcs import LCS
 from .lcsc import LCSC, LCSM
 from .matrices import multiply
 from .transfers import communicate
 
-__all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Gathered", "communicate", "counted", "multiply"]
+__all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Added", "Gathered", "communicate", "counted", "multiply"]

@@ -18,6 +18,7 @@ class Template(metaclass=KernelMeta):
         config: its Config class.
         tensors: names of its global arrays; symmetric: those that peers may read and write.
         counters: names of its counters between ranks; each has one number a task.
+        title: what messages call its operator; None: its own name.
         helper_registers: of a loader's or storer's thread once roles are known, a multiple of 8; longer roles need more.
         form: how what it computes is spread over ranks (``forms``); alone: the kernel that does the same on one rank, or None.
         numbers: what else ``g`` holds: {name: how many int32}.
@@ -25,7 +26,7 @@ class Template(metaclass=KernelMeta):
 
     config = Config
     tensors, symmetric, counters = (), (), ()
-    form = alone = None
+    form = alone = title = None
     helper_registers = 40
     numbers = {"grid": 2, "tasks": 1, "k_tiles": 1}
 

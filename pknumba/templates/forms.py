@@ -8,7 +8,7 @@ import struct
 
 from .call import Matrix, device_table
 
-__all__ = ["share", "rows_of", "Whole", "Scattered", "Gathered"]
+__all__ = ["share", "rows_of", "Whole", "Scattered", "Added", "Gathered"]
 
 
 def share(m, size, rank):
@@ -108,6 +108,29 @@ class Scattered(Whole):
         rows = [share(m, world.size, r)[1] for r in ranks]
         return {"C": rows_of(world, memory, [(r, world.rank * slot, rows[r]) for r in ranks]),
                 "parts": rows_of(world, memory, [(world.rank, r * slot, rows[world.rank]) for r in ranks])}
+
+
+class Added(Scattered):
+    """As Scattered, with one slot for all sources, to which tiles are added; it is zero between calls."""
+
+    @staticmethod
+    def memory(world, m, n, k, dtype):
+        """The slot, and a row that nobody reads."""
+        array = world.symmetric((-(-m // world.size) + 1, n), dtype)
+        if world.executor == "interpreter":
+            array.peer(world.rank)[...] = 0
+        else:
+            from ..runtime import driver
+            driver.memset(array.pointer, 0, array.shape[0] * array.pitch, world.stream)
+            driver.stream_synchronize(world.stream)
+        return array
+
+    @staticmethod
+    def matrices(memory, m, n, world):
+        """``C`` and ``parts``."""
+        rows = [share(m, world.size, r)[1] for r in range(world.size)]
+        return {"C": rows_of(world, memory, [(r, 0, rows[r]) for r in range(world.size)]),
+                "parts": rows_of(world, memory, [(world.rank, 0, rows[world.rank])] * world.size)}
 
 
 class Gathered(Whole):

@@ -50,7 +50,7 @@ class MultiplyCall:
     """A product of matrices with these arrays: checked, agreed with the other ranks, and packed."""
 
     def __init__(self, kernel, world, A, B, out, config, stream, rows=None):
-        self.name, self.kernel, self.world = kernel.__name__, kernel, world
+        self.name, self.kernel, self.world = kernel.title or kernel.__name__, kernel, world
         check_world(self.name, world)
         self.before, self.after, self.scratch, self.local = [], [], [], is_symmetric(out)
         a, b, c, m, transposed, _ = self._agreed(lambda: check(self.name, kernel, world, A, B, out, config, stream, rows), config)

@@ -23,6 +23,7 @@ AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
 SHIPPED = [fields for fields, *_ in config._GEMMS]
 FAMILIES = {"scatter": GemmReduceScatterConfig, "gather": AllGatherGemmConfig}
+ALL = pytest.mark.parametrize("kind", [*FAMILIES, "add"])
 BOTH = pytest.mark.parametrize("kind", FAMILIES)
 
 
@@ -40,6 +41,8 @@ def call(world, kind, a, b, m, **options):
     """The operator."""
     if kind == "gather":
         return all_gather_gemm(world, a, b, rows=m, **options)
+    if kind == "add":
+        options["config"] = GemmReduceScatterConfig(adds=True, comm_sms=4)
     return gemm_reduce_scatter(world, a, b, **options)
 
 
@@ -90,7 +93,7 @@ def exact(world, kind, seed, m, n, k):
     return a, b, torch.tensor_split(sum(x.float() @ y.float() for x, y in pairs).bfloat16(), world.size)[world.rank]
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("m", [512, 499])
 @pytest.mark.parametrize("size", [2, 4])
 def test_calls_in_a_row(size, m, kind):
@@ -116,7 +119,7 @@ def test_calls_in_a_row(size, m, kind):
     ranks(size, main)
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("size", [1, 2])
 def test_graph(size, kind):
     """Captured once on every rank, replayed 100 times, then an eager call: epochs are counted on the device."""

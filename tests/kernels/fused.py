@@ -26,6 +26,8 @@ def toy(kernel, **changes):
         small = dict(panel_n=8, c_swizzle=32, b_swizzle=32, a_swizzle=32, movers=3)
         family = _TOYS[kernel.config] = type("Toy" + kernel.config.__name__, (kernel.config,), small)
     extra = {"piece_m": 4} if "piece_m" in kernel.config.__dataclass_fields__ else {"chunk_m": 8, "depth": 2}
+    if kernel.form.__name__ == "Added":
+        extra["adds"] = True
     return family(**{**SMALL, **extra, **changes})
 
 
@@ -117,7 +119,7 @@ def values(rng, shape):
 def definition(kernel, inputs):
     """What every rank gets."""
     name, size = kernel.form.__name__, len(inputs)
-    if name == "Scattered":
+    if name in ("Scattered", "Added"):
         return np.array_split(sum(a @ b for a, b in inputs), size)
     if name == "Gathered":
         return [np.concatenate([a for a, _ in inputs]) @ b for _, b in inputs]
@@ -140,6 +142,8 @@ def run(kernel, cfg, world=2, m=40, n=72, k=50, calls=2, sms=4, warps=3, seed=0,
     def host(rank):
         me = shared.world(rank, sms, session)
         mine = ranks[rank] = Rank(kernel, me, cfg, m, n, k)
+        while len(ranks) < world:                # the barrier that follows the first call's preparations
+            getcurrent().pause()
         call = InterpretedCall(kernel, me, cfg, mine.matrices, mine.numbers, mine.workspace, warps=warps)
         for number in range(calls):
             for _ in range(skew if (number + seed) % world == rank else 0):

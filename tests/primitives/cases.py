@@ -156,6 +156,9 @@ def _over_ranks():
         label = f"{dtype} {op} {size}"
         yield Case(f"all_reduce {label}", over.AllReduce, cfg, arrays, dict(X=total, Y=y), options=options)
         yield Case(f"reduce {label}", over.Reduce, cfg, arrays, dict(X=own, Y=y), options=options)
+        mine = [(owner == r)[:, None] for r in range(size)]
+        yield Case(f"take {label}", over.Take, cfg, arrays, dict(X=[np.where(mine[r], y, x[r]) for r in range(size)],
+                                                               Y=[np.where(mine[r], x[r], y) for r in range(size)]), options=options)
         if op == "sum":
             yield _elsewhere(cfg, dtype, size, tasks)
             yield Case(f"broadcast {label}", over.Broadcast, cfg, arrays, dict(X=np.choose(owner[:, None], x)), options=options)

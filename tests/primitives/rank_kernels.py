@@ -1,12 +1,12 @@
 """Tiny kernels over ranks: communicators reduce, broadcast, signal and meet."""
 
 from pknumba.primitives import (all_reduce, barrier, broadcast, mod, reduce, signal, store_add_async, store_async, store_async_wait,
-                                sync, wait, wait_until)
+                                sync, take, wait, wait_until)
 
 from .kernels import Through
 from .tiny import TinyComm
 
-__all__ = ["ToPeer", "AddToPeer", "AllReduce", "Reduce", "ReduceElsewhere", "Broadcast", "Meet", "Relay"]
+__all__ = ["ToPeer", "AddToPeer", "AllReduce", "Reduce", "ReduceElsewhere", "Take", "Broadcast", "Meet", "Relay"]
 
 
 class ToPeer(Through):
@@ -53,6 +53,14 @@ class ReduceElsewhere(TinyComm):
     def communicator(cfg, g, s, task):
         reduce(g.X, (task.id * cfg.pieces + task.part, 0), (cfg.rows, cfg.cols), g.Y, (task.turn * cfg.pieces + task.part, 0),
                multicast=cfg.multicast)
+
+
+class Take(TinyComm):
+    """Y becomes X in the windows that this rank owns, and X zero."""
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        take(g.X, (task.id * cfg.pieces + task.part, 0), (cfg.rows, cfg.cols), g.Y)
 
 
 class Broadcast(TinyComm):

@@ -67,6 +67,7 @@ WORDS = {
     "barrier": (r.Meet, COMM["bfloat16"], "red.relaxed.sys.global.add.u32", "ld.acquire.sys.global.u32"),
     "all_reduce": (r.AllReduce, COMM["bfloat16"], *VECTORS, "ld.relaxed.sys.global.b16"),
     "reduce": (r.Reduce, COMM["float16"], *VECTORS, "cvt.f32.f16"),
+    "take": (r.Take, COMM["float32"], *VECTORS, "st.relaxed.sys.global.f32"),
     "broadcast": (r.Broadcast, COMM["float32"], *VECTORS, "st.relaxed.sys.global.f32"),
 }
 

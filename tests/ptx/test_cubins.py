@@ -5,6 +5,7 @@ import pytest
 from pknumba import config, lowering
 from pknumba.config import GemmAllReduceConfig, GemmConfig
 from pknumba.kernels import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter
+from pknumba.kernels.gemm_reduce_scatter import GemmReduceScatterAdd
 from pknumba.tiles import Semaphore
 
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
@@ -27,6 +28,8 @@ def cases():
     for kernel in (GemmReduceScatter, AllGatherGemm):
         for f in (dict(), *(dict(f, dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0) for i, f in enumerate(SHIPPED))):
             yield pytest.param(kernel, kernel.config(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
+    for f in (dict(), dict(SHIPPED[0], dtype="float16"), dict(SHIPPED[5], b_transposed=False)):
+        yield pytest.param(GemmReduceScatterAdd, GemmReduceScatterAdd.config(adds=True, **f), id=f"GemmReduceScatterAdd-{len(f)}")
 
 
 @pytest.mark.parametrize("kernel, cfg", list(cases()))
@@ -54,7 +57,8 @@ def expect_instructions(kernel, cfg, record, code, counts):
     for name in (code.instructions[n].name for n in products):
         assert name.startswith(shape) and (".BF16" in name) == (cfg.dtype == "bfloat16"), name
     assert counts["STSM"] == cfg.part_m // 64 * cfg.tile_n // 16
-    assert counts["UTMALDG"] >= 2 and counts["UTMASTG"] >= 1 and counts["UTMACMDFLUSH"] == counts["UTMASTG"]
+    stores = "UTMAREDG" if cfg.adds else "UTMASTG"
+    assert counts["UTMALDG"] >= 2 and counts[stores] >= 1 and counts["UTMACMDFLUSH"] == counts["UTMASTG"] + counts["UTMAREDG"]
     semaphores = sum(d.n for d in kernel.shared(cfg) if isinstance(d, Semaphore))
     assert len(code.find("SYNCS.EXCH")) == semaphores, "every semaphore is initialised once"
     assert code.find("SYNCS.PHASECHK") and code.find("SYNCS.ARRIVE")
@@ -111,7 +115,7 @@ def expect_signals(code):
     assert all(released(code, n) for n in signals), "a signal releases at system scope"
     polls = [n for n in code.find("LDG.E.STRONG.SYS")]
     assert polls and all(code.after(n, "CCTL.IVALL", 3) is not None for n in polls), "a poll acquires"
-    stores = code.find("UTMASTG")
+    stores = code.find("UTMASTG") or code.find("UTMAREDG")
     signal = next(n for n in signals if n > stores[-1])
     written, fence = code.before(signal, "CCTL.IVALL", 60), code.before(signal, "FENCE.VIEW.ASYNC", 60)
     drained = [n for n in code.find("DEPBAR.LE", "0x0") if stores[-1] < n < signal]

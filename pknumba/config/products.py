@@ -1,12 +1,11 @@
-"""Frozen configurations, one family of kernels each, with the one ``check()`` that launcher and tuner share."""
+"""Configurations of the kernels that multiply matrices, on one rank and over several."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .errors import ConfigError
-from .tiles import DTYPES, ITEMSIZE, SHARED_LIMIT, Config
-
-__all__ = ["GemmConfig", "GemmAllReduceConfig", "GemmReduceScatterConfig", "AllGatherGemmConfig", "CommConfig", "best"]
+from ..errors import ConfigError
+from ..tiles import DTYPES, ITEMSIZE, SHARED_LIMIT, Config
+from .rules import insist
 
 #: Bytes of shared memory beside the tiles: semaphores, and what aligning the first tile may cost.
 _RESERVED = 2048
@@ -39,6 +38,8 @@ class GemmConfig(Config):
 
     #: Fields that the launch passes as numbers, so that changing them compiles nothing.
     runtime: ClassVar[tuple] = ()
+    #: Whether output tiles are added to what is there.
+    adds: ClassVar[bool] = False
 
     @property
     def parts(self):
@@ -105,9 +106,7 @@ class GemmConfig(Config):
             (self.part_m * self.tile_n // 128 <= {1: 128, 2: 192, 3: 96}[self.consumers], f"tile {self.tile_m} x {self.tile_n} takes "
              f"{self.part_m * self.tile_n // 128} registers of sums in each thread of {self.consumers} consumers. Use a smaller tile."),
         ]
-        for good, text in rules:
-            if not good:
-                raise ConfigError(f"{name}: {text}", config=self)
+        insist(self, rules)
         if self.shared_bytes > SHARED_LIMIT:
             raise ConfigError(f"{name}: needs {self.shared_bytes} bytes of shared memory. sm_90 offers {SHARED_LIMIT}. "
                               "Use fewer stages or a smaller tile.", config=self, needed=self.shared_bytes, offered=SHARED_LIMIT)
@@ -140,19 +139,29 @@ class GemmAllReduceConfig(GemmConfig):
     def check(self):
         """Raise ConfigError unless sm_90 can run it."""
         super().check()
-        if self.comm_sms < 1:
-            raise ConfigError(f"{type(self).__name__}: comm_sms = {self.comm_sms}. At least one SM must communicate.", config=self)
-        if self.piece_m < 1 or self.tile_m % self.piece_m:
-            raise ConfigError(f"{type(self).__name__}: piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces are equal. "
-                              "Use a divisor.", config=self)
+        insist(self, [
+            (self.comm_sms >= 1, f"comm_sms = {self.comm_sms}. At least one SM must communicate."),
+            (self.piece_m >= 1 and self.tile_m % max(self.piece_m, 1) == 0, f"piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces "
+             "are equal. Use a divisor.")])
 
 
 @dataclass(frozen=True)
 class GemmReduceScatterConfig(GemmAllReduceConfig):
-    """A GEMM whose tiles go to the ranks that own them, where communicator SMs sum them."""
+    """A GEMM whose tiles go to the ranks that own them, where communicator SMs sum them.
+
+    Attributes:
+        adds: tiles are added at the owner by the copy engine, rounded at each addition and in any order, instead of summed in
+            float32 in rank order; the owner's memory is M * N / R elements instead of M * N.
+    """
+
+    adds: bool = False
 
     #: Bytes of partial products per second that a communicating SM sums: all lie in its own rank's memory.
     rate: ClassVar[float] = 3e10
+
+    def traffic(self, m, n, k, world):
+        """Bytes that a rank's communicators work on: partial products, or what they add up to."""
+        return m * n * ITEMSIZE[self.dtype] // (world if self.adds else 1)
 
 
 @dataclass(frozen=True)
@@ -195,102 +204,4 @@ class AllGatherGemmConfig(GemmConfig):
              f"{self.tile_m}. Chunks are equal and have a multiple of 8 rows. Use a divisor."),
             (self.depth >= 1, f"depth = {self.depth}. At least 1."),
         ]
-        for good, text in rules:
-            if not good:
-                raise ConfigError(f"AllGatherGemmConfig: {text}", config=self)
-
-
-@dataclass(frozen=True)
-class CommConfig(Config):
-    """How a kernel that only communicates is cut up.
-
-    Attributes:
-        blocks: thread blocks; 0 lets the call choose, by size. warps: of a block; unroll: units of 16 bytes that a lane moves
-            at once. A warp moves pieces of 512 * unroll bytes.
-        algorithm: "auto" chooses by size; all_reduce has "one-shot", "two-shot" and "multimem" (two shots by the switch).
-        dtype, op, copy_in, copy_out: element type, "sum", "min" or "max", and which copies between ordinary and symmetric
-            memory the kernel makes. All are set by the call from its arguments.
-    """
-
-    blocks: int = 0
-    warps: int = 16
-    unroll: int = 4
-    algorithm: str = "auto"
-    dtype: str = "bfloat16"
-    op: str = "sum"
-    copy_in: bool = False
-    copy_out: bool = False
-
-    #: Fields that the launch passes as numbers, so that changing them compiles nothing.
-    runtime: ClassVar[tuple] = ("blocks",)
-
-    @property
-    def multicast(self):
-        """Whether the switch combines and distributes."""
-        return self.algorithm == "multimem"
-
-    def check(self):
-        """Raise ConfigError unless sm_90 can run it."""
-        Config.check(self)
-        rules = [
-            (0 <= self.blocks < 2 ** 16, f"blocks = {self.blocks}. From 1 to 65535, or 0 to let the call choose."),
-            (1 <= self.warps <= 16, f"warps = {self.warps}. A block has 1 to 16."),
-            (self.unroll in (1, 2, 4, 8), f"unroll = {self.unroll}. It must be 1, 2, 4 or 8."),
-            (self.algorithm in ("auto", "one-shot", "two-shot", "multimem"), f"algorithm = {self.algorithm!r}. It must be auto, one-shot, "
-             "two-shot or multimem."),
-            (self.op in ("sum", "min", "max"), f"op = {self.op!r}. It must be sum, min or max."),
-        ]
-        for good, text in rules:
-            if not good:
-                raise ConfigError(f"CommConfig: {text}", config=self)
-
-
-#: Shapes of GEMM that `best` chooses among, with the share of the tensor cores' rate that each reaches on large problems.
-_GEMMS = (
-    (dict(tile_m=128, tile_n=192, stages=4, c_stages=3, ping_pong=True), 1.00),
-    (dict(tile_m=128, tile_n=256, stages=4, c_stages=2), 0.98),
-    (dict(tile_m=256, tile_n=128, stages=4, c_stages=1, group_m=6), 0.98),
-    (dict(tile_m=128, tile_n=128, stages=6, c_stages=2, ping_pong=True), 0.93),
-    (dict(tile_m=128, tile_n=64, stages=8, c_stages=1), 0.72),
-    (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24), 0.75),
-    (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, group_m=24), 0.5),
-)
-
-
-#: FLOP/s of one SM that multiplies at rate 1: measured on an H200, benchmarks/results/gemm.jsonl.
-_SM_FLOPS = 5.3e12
-#: Numbers of communicating SMs to choose among.
-_COMM_SMS = (1, 2, 4, 8, 16, 24, 32)
-
-
-def best(m, n, k, num_sms, base=None, world=1):
-    """The configuration expected to be fastest for C[m, n] over depth k.
-
-    A GEMM's time is modelled as waves of tiles over the SMs, each tile costing its depth plus a fixed prologue and epilogue,
-    divided by the rate that its shape reaches. One that communicates takes the longer of computing and communicating, plus the
-    communication of the last wave, which nothing hides.
-
-    Args:
-        num_sms: SMs that a rank may use. base: a configuration whose class and other fields are kept. world: number of ranks.
-    """
-    base = base or GemmConfig()
-    if not hasattr(base, "comm_sms"):
-        return base.replace(**_fastest(m, n, k, num_sms)[1])
-    most = max(1, num_sms // 4)
-
-    def time(comm):
-        compute, fields = _fastest(m, n, k, max(1, num_sms - comm))
-        wave = min(1.0, num_sms * fields["tile_m"] * fields["tile_n"] / (m * n))
-        moving = base.traffic(m, n, k, world) / (comm * base.rate)
-        return max(compute, moving) + wave * moving
-    comm = min((c for c in _COMM_SMS if c <= most), key=time)
-    return base.replace(comm_sms=comm, **_fastest(m, n, k, max(1, num_sms - comm))[1])
-
-
-def _fastest(m, n, k, sms):
-    """(seconds, fields) of the fastest tile shape on that many SMs."""
-    def time(fields, rate):
-        tiles = -(-m // fields["tile_m"]) * -(-n // fields["tile_n"])
-        depth = k + (128 if fields.get("ping_pong") else 320)
-        return -(-tiles // sms) * 2 * fields["tile_m"] * fields["tile_n"] * depth / (rate * _SM_FLOPS)
-    return min(((time(fields, rate), fields) for fields, rate in _GEMMS), key=lambda found: found[0])
+        insist(self, rules)
