@@ -48,6 +48,11 @@ class AllReduce(Comm):
         return super().variant(call, cfg)
 
     @classmethod
+    def work(kernel, call):
+        """Units of each owner."""
+        return call.box.numbers[-1] // call.world.size
+
+    @classmethod
     def copies(kernel, x_symmetric, out_symmetric):
         """Ordinary arrays are not where peers read and write."""
         return dict(copy_in=not x_symmetric, copy_out=not out_symmetric)

@@ -132,7 +132,9 @@ def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast)
         if multicast:
             words = u.load(p, u.multicast(p, source_at, slot), offsets, whole, u.switch("ld_reduce", op))
         else:
-            words = u.words(p, _total(p, u, op, source_at, slot, lambda base: u.values(p, u.load(p, base, offsets, whole))))
+            ahead = max(1, 4 // u.unroll)                       # as many loads in flight for few units as for many
+            values = _total(p, u, op, source_at, slot, lambda base: u.values(p, u.load(p, base, offsets, whole)), ahead)
+            words = u.words(p, values)
         if multicast and everywhere:
             u.store(p, u.multicast(p, to_at, to_slot), targets, whole, words, u.switch("st"))
         else:
@@ -143,21 +145,26 @@ def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast)
             for i in p.loop(x.left):
                 far = p.wide(p.scale(i, u.itemsize))
                 place = p.b.add(start, far)
-                total, = _total(p, u, op, source_at, slot, lambda base: [u.value(p, u.load_element(p, p.b.add(base, place)))])
+                total, = _total(p, u, op, source_at, slot, lambda base: [u.value(p, u.load_element(p, p.b.add(base, place)))], 1)
                 for base in _targets(p, u, to_at, to_slot, everywhere):
                     u.store_element(p, p.b.add(p.b.add(base, target), far), u.bits(p, total))
     return emit
 
 
-def _total(p, u, op, source_at, slot, load):
-    """What load(address of a rank's slot) gives, combined over the ranks in their order."""
+def _total(p, u, op, source_at, slot, load, ahead):
+    """What load(address of a rank's slot) gives, combined over the ranks in their order. Of ``ahead`` ranks it is loaded at once."""
     values = load(u.base(p, source_at, slot, p.const(0)))
     total = u.variable(p, len(values))
     p.b.store(p.pack(values), total)
     world, = p.tensor(source_at, "world")
-    for r in p.loop(p.b.sub(world, p.const(1))):
-        more = load(u.base(p, source_at, slot, p.b.add(r, p.const(1))))
-        p.b.store(p.pack([u.combine(p, op, a, b) for a, b in zip(p.elements(p.b.load(total)), more)]), total)
+    for turn in p.loop(p.b.udiv(p.b.add(world, p.const(ahead - 2)), p.const(ahead))):
+        ranks = [p.b.add(p.scale(turn, ahead), p.const(1 + k)) for k in range(ahead)]
+        inside = [p.b.icmp_unsigned("<", r, world) for r in ranks]
+        parts = [load(u.base(p, source_at, slot, p.b.select(here, r, p.const(0)))) for here, r in zip(inside, ranks)]
+        sums = p.elements(p.b.load(total))
+        for here, more in zip(inside, parts):
+            sums = [p.b.select(here, u.combine(p, op, a, b), a) for a, b in zip(sums, more)]
+        p.b.store(p.pack(sums), total)
     return p.elements(p.b.load(total))
 
 

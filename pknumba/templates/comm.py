@@ -92,10 +92,15 @@ class Comm(Template):
         """Shape of an input that is None on that rank, whose out has this shape; None where it must be given."""
 
     @classmethod
+    def work(kernel, call):
+        """Units that the warps of a rank share."""
+        return call.box.numbers[-1]
+
+    @classmethod
     def variant(kernel, call, cfg):
         """(kernel, configuration) for a call: how much a lane moves at once depends on how much there is."""
         if call.given is None:
-            many = call.box.numbers[-1] >= 32 * kernel.most * cfg.warps * call.least_sms()
+            many = kernel.work(call) >= 32 * kernel.most * cfg.warps * call.least_sms()
             cfg = cfg.replace(unroll=kernel.most if many else kernel.most // 4)
         if cfg.unroll > kernel.most:
             raise ConfigError(f"{kernel.operator}: unroll = {cfg.unroll}. A lane has registers for {kernel.most} units. Use that or less.")

@@ -128,7 +128,7 @@ def test_reduce_box(name, dtype, op, function, everywhere, multicast):
     shape, out, dims, x_slot, y_slot = LAYOUTS[name]
     xs, ys = [ints(shape, dtype, r, -9, 10) for r in range(3)], [ints(out, dtype, 7 + r) for r in range(3)]
     box = _box(name, dtype, xs[0], ys[0])
-    slot, to_slot, unroll, rank = (2 if x_slot else 0), (1 if y_slot else 0), 2, 1
+    slot, to_slot, unroll, rank = (2 if x_slot else 0), (1 if y_slot else 0), {"flat": 4, "scatter middle": 1}.get(name, 2), 1
     m = Memory(xs, ys, box.x, box.y, rank)
     tensor = TensorType("T", dtype, COMMUNICATOR)
     _, emit = lower("reduce_box", tensor, tensor, types.int32, PAIR, lit(unroll), lit(op), types.int32, types.int32, lit(everywhere),
