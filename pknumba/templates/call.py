@@ -51,7 +51,8 @@ def _tensor(world, name, m, record):
     return blob.ljust(_HEADER * (1 + _SLOTS), b"\0")
 
 
-def _numbers(kernel, world, numbers, cfg):
+def every_number(kernel, world, numbers, cfg):
+    """The numbers of ``g``: the operator's, then the template's, in the order of the kernel's parameters."""
     return {**numbers, "rank": world.rank, "world_size": world.size, "comm_sms": getattr(cfg, "comm_sms", 0)}
 
 
@@ -69,36 +70,42 @@ def _grid(kernel, world, cfg, numbers):
     return numbers.get("blocks", min(numbers["tasks"], world.num_sms - comm)) + comm, comm
 
 
-def _compiled(kernel, cfg):
+def compiled(kernel, cfg):
     """(cubin, record) of a kernel: fields that the launch passes as numbers do not matter."""
     frozen = cfg.replace(**{n: 1 for n in cfg.runtime})
     return cache.compiled(kernel, frozen, lambda: kernel.plan(frozen))
 
 
-def _function(kernel, world, cfg, shared_bytes):
+def loaded(kernel, world, cfg, shared_bytes):
     """The kernel loaded on this world's device, once."""
     from ..runtime import driver
     key = ("function", kernel, cfg.replace(**{n: 1 for n in cfg.runtime}))
     if key not in world.cache:
-        cubin, record = _compiled(kernel, cfg)
+        cubin, record = compiled(kernel, cfg)
         world.cache[key] = driver.load(cubin, record["symbol"], shared_bytes, world.device)
     return world.cache[key]
+
+
+def common_params(kernel, world, numbers, cfg, workspace):
+    """What follows the tensors in a kernel's parameters: counters, numbers, the launch context, each (bytes, alignment)."""
+    params = []
+    for name in kernel.all_counters():
+        c = workspace.counters[name]
+        params.append((struct.pack("<QQII", c.pointer, c.peers_table, world.size, world.rank).ljust(_HEADER, b"\0"), 128))
+    for value in every_number(kernel, world, numbers, cfg).values():
+        params += [(struct.pack("<i", v), 4) for v in (value if isinstance(value, tuple) else (value,))]
+    return [*params, (struct.pack("<Q", workspace.context.pointer), 8)]
 
 
 class DeviceCall:
     """A launch with all its arguments packed."""
 
     def __init__(self, kernel, world, cfg, matrices, numbers, workspace):
-        record = _compiled(kernel, cfg)[1]
+        record = compiled(kernel, cfg)[1]
         shared_bytes = kernel.places(cfg)[1] + 1024
-        function = _function(kernel, world, cfg, shared_bytes)
+        function = loaded(kernel, world, cfg, shared_bytes)
         params = [(_tensor(world, name, matrices[name], record), 128) for name in kernel.tensors]
-        for name in kernel.all_counters():
-            c = workspace.counters[name]
-            params.append((struct.pack("<QQII", c.pointer, c.peers_table, world.size, world.rank).ljust(_HEADER, b"\0"), 128))
-        for value in _numbers(kernel, world, numbers, cfg).values():
-            params += [(struct.pack("<i", v), 4) for v in (value if isinstance(value, tuple) else (value,))]
-        params.append((struct.pack("<Q", workspace.context.pointer), 8))
+        params += common_params(kernel, world, numbers, cfg, workspace)
         grid, _ = _grid(kernel, world, cfg, numbers)
         self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.crowded)
         self.fire = self.launch.fire
@@ -106,7 +113,7 @@ class DeviceCall:
 
 def describe_hang(kernel, cfg, r):
     """Who waited for what, from the record that a device wrote."""
-    record = _compiled(kernel, cfg)[1]
+    record = compiled(kernel, cfg)[1]
     role = ("?", "loader", "consumer", "storer", "communicator")[r.role if r.role < 5 else 0]
     who = f"{kernel.__name__}: rank {r.rank} block {r.block} {role} waits for"
     if r.kind & 255 == 1:
@@ -123,7 +130,7 @@ class InterpretedCall:
         kernel.check()
         self.kernel, self.world, self.cfg, self.workspace = kernel, world, cfg, workspace
         self.places = kernel.places(cfg)[0]
-        self.roles, self.numbers = kernel.roles(cfg), _numbers(kernel, world, numbers, cfg)
+        self.roles, self.numbers = kernel.roles(cfg), every_number(kernel, world, numbers, cfg)
         self.grid, self.comm = _grid(kernel, world, cfg, numbers)
         self.warps = warps or (self.roles["communicator"].workers if self.comm else 0)
         self.tensors = {n: cpu.Tensor(n, matrices[n].arrays, world.rank) for n in kernel.tensors}

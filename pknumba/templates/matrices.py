@@ -4,14 +4,13 @@ cache that makes a repeated call cheap."""
 from dataclasses import fields
 
 from .. import config as configs
-from ..errors import ContractError, PknumbaError
 from ..tiles import ITEMSIZE
+from .agreement import agreed, least_sms, remember
 from .arguments import check, check_world
 from .call import Matrix, Workspace, check_sms, prepare
 from .fast import empty_product, is_symmetric, signature, stream_source
 
 _ALIGN = 16         # bytes: where the rows of a tensor map may start
-_REMEMBERED = 4096  # calls
 
 
 def multiply(kernel, world, A, B, out, config, stream, rows=None):
@@ -33,17 +32,9 @@ def multiply(kernel, world, A, B, out, config, stream, rows=None):
     else:
         call = MultiplyCall(kernel, world, A, B, out, config, stream, rows)
         if key and None not in marks and world.executor == "gpu":
-            _remember(world.cache, key, call)
+            remember(world.cache, key, call)
     call.run(call.stream())
     return out.local if call.local else out
-
-
-def _remember(cache, key, call):
-    """Keep a call; forget the oldest half in programs that never use an array twice."""
-    calls = [k for k, v in cache.items() if isinstance(v, MultiplyCall)] if len(cache) >= _REMEMBERED else ()
-    for old in calls[:_REMEMBERED // 2]:
-        del cache[old]
-    cache[key] = call
 
 
 class MultiplyCall:
@@ -89,32 +80,14 @@ class MultiplyCall:
             step(stream)
 
     # ---- agreement
-    def _agreed(self, check, config):
-        """What check() gives, once every rank's check has passed on the same arguments. A communicating kernel only."""
-        kernel, world = self.kernel, self.world
-        if not kernel.communicates() or world.size == 1:
-            return check()
-        found = problem = None
-        try:
-            found = check()
-            terms = {"A.shape": [found.m, found.a.shape[1]], "B.shape": list(found.b.shape), "dtype": found.a.dtype,
-                     "config": repr(config), "layout of B": "columns" if found.transposed else "rows",
-                     "out": f"symmetric array {found.symmetric}" if found.symmetric else "no symmetric array"}
-            mark = "agreed", kernel, repr(terms)
-            if mark in world.cache:
-                return found
-        except Exception as error:               # noqa: B902 - the other ranks are told whatever it is
-            problem = error
-        for rank, said in enumerate(world.allgather(problem and (type(problem), str(problem)))):
-            if said and not problem:
-                kind = said[0] if issubclass(said[0], PknumbaError) else ContractError
-                raise kind(f"{self.name}: rank {rank} cannot make this call. All ranks call with arguments that fit. It says: "
-                           f"{said[1]}", rank=rank)
-        if problem:
-            raise problem
-        world.agree(self.name, terms)
-        world.cache[mark] = True
-        return found
+    def _agreed(self, checked, config):
+        """What checked() gives; for a kernel that communicates, once the ranks agree."""
+        if not self.kernel.communicates() or self.world.size == 1:
+            return checked()
+        return agreed(self.world, self.name, self.kernel, checked, lambda found: {
+            "A.shape": [found.m, found.a.shape[1]], "B.shape": list(found.b.shape), "dtype": found.a.dtype, "config": repr(config),
+            "layout of B": "columns" if found.transposed else "rows",
+            "out": f"symmetric array {found.symmetric}" if found.symmetric else "no symmetric array"})
 
     def _config(self, config, m, n, k, dtype):
         """The configuration given, or the best one; the same on every rank, whatever its device."""
@@ -132,11 +105,7 @@ class MultiplyCall:
 
     def _sms(self):
         """SMs to use: those of the rank that has fewest where every rank must choose the same configuration."""
-        if not self.kernel.communicates():
-            return self.world.num_sms
-        if "least SMs" not in self.world.cache:
-            self.world.cache["least SMs"] = min(self.world.allgather(self.world.num_sms))
-        return self.world.cache["least SMs"]
+        return least_sms(self.world) if self.kernel.communicates() else self.world.num_sms
 
     # ---- operands
     def _operand(self, x, transposed=False):

@@ -4,16 +4,15 @@ import struct
 from collections import namedtuple
 
 from .. import interpreter as cpu
-from ..errors import ContractError, PknumbaError
 from ..tiles import ITEMSIZE
 from . import call as launches
+from .agreement import agreed, least_sms, remember
 from .arguments import check_world
 from .collected import check
 from .fast import fingerprint, is_symmetric, stream_source
 from .geometry import View, alignment
 
-_HEADER, _TENSOR = 128, 384
-_REMEMBERED = 4096  # calls
+_TENSOR = 384
 
 #: What the calls of one kernel share on a stream: counters by name, the launch context, and what else the kernel keeps.
 Workspace = namedtuple("Workspace", "counters context kept")
@@ -33,18 +32,10 @@ def communicate(kernel, world, x, out, config, stream, **arguments):
     if call is None:
         call = CommCall(kernel, world, x, out, config, stream, arguments)
         if key and known and world.executor == "gpu":
-            _remember(world.cache, key, call)
+            remember(world.cache, key, call)
     else:
         world.check()
     return call.run(x, out)
-
-
-def _remember(cache, key, call):
-    """Keep a call; forget the oldest half in programs that never use an array twice."""
-    calls = [k for k, v in cache.items() if isinstance(v, CommCall)] if len(cache) >= _REMEMBERED else ()
-    for old in calls[:_REMEMBERED // 2]:
-        del cache[old]
-    cache[key] = call
 
 
 class CommCall:
@@ -162,51 +153,26 @@ class CommCall:
 
     def least_sms(self):
         """SMs of the rank that has fewest: every rank must choose the same blocks."""
-        if "least SMs" not in self.world.cache:
-            self.world.cache["least SMs"] = min(self.world.allgather(self.world.num_sms))
-        return self.world.cache["least SMs"]
+        return least_sms(self.world)
 
     # ---- agreement
     def _agreed(self, kernel, checked):
-        """What checked() gives, once every rank's check has passed on the same arguments."""
-        world, found, problem = self.world, None, None
-        if world.size == 1:
+        """What checked() gives, once the ranks agree."""
+        if self.world.size == 1:
             return checked()
-        try:
-            found = checked()
-            terms = {**found.terms, "config": repr(self.given), **{k: repr(v) for k, v in self.arguments.items()}}
-            mark = "agreed", kernel, repr(terms)
-            if mark in world.cache:
-                return found
-        except Exception as error:               # noqa: B902 - the other ranks are told whatever it is
-            problem = error
-        for rank, said in enumerate(world.allgather(problem and (type(problem), str(problem)))):
-            if said and not problem:
-                kind = said[0] if issubclass(said[0], PknumbaError) else ContractError
-                raise kind(f"{self.name}: rank {rank} cannot make this call. All ranks call with arguments that fit. It says: "
-                           f"{said[1]}", rank=rank)
-        if problem:
-            raise problem
-        world.agree(self.name, terms)
-        world.cache[mark] = True
-        return found
+        return agreed(self.world, self.name, kernel, checked, lambda found: {
+            **found.terms, "config": repr(self.given), **{k: repr(v) for k, v in self.arguments.items()}})
 
 
 class DeviceComm:
     """A launch with all its arguments packed; the result's address alone may change from call to call."""
 
     def __init__(self, kernel, world, cfg, views, numbers, workspace):
-        record = launches._compiled(kernel, cfg)[1]
+        record = launches.compiled(kernel, cfg)[1]
         shared_bytes = kernel.places(cfg)[1] + 1024
-        function = launches._function(kernel, world, cfg, shared_bytes)
+        function = launches.loaded(kernel, world, cfg, shared_bytes)
         self.views, self.world, self.size, self.brought = views, world, world.size, None
-        params = [(self._tensor(views[n]), 128) for n in kernel.tensors]
-        for name in kernel.all_counters():
-            c = workspace.counters[name]
-            params.append((struct.pack("<QQII", c.pointer, c.peers_table, world.size, world.rank).ljust(_HEADER, b"\0"), 128))
-        for value in launches._numbers(kernel, world, numbers, cfg).values():
-            params += [(struct.pack("<i", v), 4) for v in (value if isinstance(value, tuple) else (value,))]
-        params.append((struct.pack("<Q", workspace.context.pointer), 8))
+        params = [(self._tensor(views[n]), 128) for n in kernel.tensors] + launches.common_params(kernel, world, numbers, cfg, workspace)
         self.launch = function.launcher(cfg.blocks, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.crowded)
         self.results = [(i, n) for i, n in enumerate(kernel.tensors) if views[n].pointer is None]
 
@@ -234,7 +200,7 @@ class InterpretedComm:
     def __init__(self, kernel, world, cfg, views, numbers, workspace):
         kernel.check()
         self.kernel, self.world, self.cfg, self.views = kernel, world, cfg, views
-        self.numbers = launches._numbers(kernel, world, numbers, cfg)
+        self.numbers = launches.every_number(kernel, world, numbers, cfg)
         self.counters = {n: cpu.Counters(n, c.arrays, world.rank) for n, c in workspace.counters.items()}
 
     def fire(self, stream, result):

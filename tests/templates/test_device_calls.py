@@ -9,7 +9,7 @@ from pknumba.config import GemmConfig
 from pknumba.errors import ConfigError, DriverError, LayoutError, ShapeError, WorldError
 from pknumba.lowering import cache
 from pknumba.runtime import DeviceArray
-from pknumba.templates import matrices
+from pknumba.templates import agreement
 
 from ..runtime.conftest import stub, stub_library  # noqa: F401 - fixtures
 
@@ -112,7 +112,7 @@ def test_result_is_made(world):
 
 
 def test_packed_calls_are_forgotten(world, monkeypatch):
-    monkeypatch.setattr(matrices, "_REMEMBERED", 20)
+    monkeypatch.setattr(agreement, "_REMEMBERED", 20)
     a, b, keep = array(16, 16), array(16, 16), []
     for _ in range(60):
         keep.append(gemm(world, a, b))

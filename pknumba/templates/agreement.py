@@ -1,0 +1,49 @@
+"""What every call of an operator does before it is packed: ranks agree on it, and the world remembers it."""
+
+from ..errors import ContractError, PknumbaError
+
+_REMEMBERED = 4096  # calls
+
+
+def agreed(world, name, kernel, checked, terms_of):
+    """What ``checked()`` gives, once every rank's check has passed on the same terms. It costs messages the first time only.
+
+    Args:
+        checked: function that checks this rank's arguments: raises, or returns what it found.
+        terms_of: function of that: the dict whose entries must be equal on all ranks.
+
+    Raises, on every rank: what the check of some rank raised; or what ``world.agree`` raises for terms that differ.
+    """
+    found = problem = None
+    try:
+        found = checked()
+        terms = terms_of(found)
+        mark = "agreed", kernel, repr(terms)
+        if mark in world.cache:
+            return found
+    except Exception as error:                   # noqa: B902 - the other ranks are told whatever it is
+        problem = error
+    for rank, said in enumerate(world.allgather(problem and (type(problem), str(problem)))):
+        if said and not problem:
+            kind = said[0] if issubclass(said[0], PknumbaError) else ContractError
+            raise kind(f"{name}: rank {rank} cannot make this call. All ranks call with arguments that fit. It says: {said[1]}", rank=rank)
+    if problem:
+        raise problem
+    world.agree(name, terms)
+    world.cache[mark] = True
+    return found
+
+
+def least_sms(world):
+    """SMs of the rank that has fewest, for what every rank must choose alike."""
+    if "least SMs" not in world.cache:
+        world.cache["least SMs"] = min(world.allgather(world.num_sms))
+    return world.cache["least SMs"]
+
+
+def remember(cache, key, call):
+    """Keep a prepared call; forget the oldest half in programs that never use an array twice."""
+    calls = [k for k, v in cache.items() if isinstance(v, type(call))] if len(cache) >= _REMEMBERED else ()
+    for old in calls[:_REMEMBERED // 2]:
+        del cache[old]
+    cache[key] = call
