@@ -3,7 +3,7 @@
 import sys
 from functools import partial
 
-from ..errors import PknumbaError
+from ..errors import PknumbaError, WorldError
 
 
 def _torch(x):
@@ -71,7 +71,18 @@ def stream_source(world, stream, x):
     if stream is None and not world.stream:
         return partial(world.stream_of, None, x)
     pointer = world.stream_of(stream, x)
+    if stream is None:
+        _check_current(world, pointer, x)
     return lambda: pointer
+
+
+def _check_current(world, pointer, x):
+    """Raise WorldError if torch works on another stream than this rank's own: nothing would order its kernels and ours."""
+    if type(x).__module__ == "torch" and x.is_cuda:
+        current = sys.modules["torch"].cuda.current_stream(x.device).cuda_stream
+        if current != pointer:
+            raise WorldError("stream: torch's current stream is not this rank's own. Several ranks in one process each work on a stream of "
+                             "their own. Import torch before World.local(n), or pass stream=torch.cuda.current_stream().")
 
 
 def empty_product(form, world, A, B, rows):
