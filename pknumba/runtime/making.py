@@ -38,6 +38,8 @@ def local_world(cls, size, executor, options):
     if executor == "gpu" and size > 1:
         # Loaded at first use, a kernel of CuPy's or torch's may wait for the device, where another rank's kernel waits for this one.
         os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+        # Streams that share a hardware queue wait for each other; eight queues, the driver's default, are few for several ranks.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     crew = Threads(own["host_limit_s"]) if executor == "gpu" else Sessions(session)
     hub = Hub(size, crew.block)
 
