@@ -123,6 +123,7 @@ def run(made, cfg=None, tasks=1, world=1, executor="interpreter", calls=1, grid=
         matrices = {name: _matrix(memory[name]) for name in memory}
         numbers = {"grid": grid or (tasks, 1), "tasks": tasks, "k_tiles": 1}
         call = prepare(made, world, cfg, matrices, numbers, Workspace(made, world, cfg, max(tasks, world.size)))
+        world.barrier()                                            # loading a kernel may wait for kernels that spin already
         for _ in range(calls):
             call.fire(world.stream)
         world.synchronize()
