@@ -34,7 +34,8 @@ def all_gather(world, x, *, axis=0, out=None, config=None, stream=None):
         axis: dimension of x, possibly counted from the last (negative).
         out: array of x's shape with the ``axis`` times the number of ranks; made with x's library if None. It shares no memory
             with x.
-        config: CommConfig; chosen by size if None. stream: as in ``gemm``.
+        config: CommConfig; chosen by size if None. stream: as in ``gemm``; to be passed where two streams work
+            at once, since calls of one form share counters.
 
     Returns: out (its ``local`` if it is symmetric). Ranks read each other's x: unless it is symmetric it is first copied into
     symmetric memory that the world keeps.

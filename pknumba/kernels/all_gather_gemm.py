@@ -81,7 +81,8 @@ def all_gather_gemm(world, A, B, *, rows=None, out=None, config=None, stream=Non
         B: (K, N), row-major or the transpose of a row-major (N, K).
         rows: M, the rows of all shards together; None: world.size times those of A.
         out: (M, N) of the same dtype, any memory of this rank, rows contiguous; made with A's library if None.
-        config: AllGatherGemmConfig; chosen by shape if None. stream: as in ``gemm``.
+        config: AllGatherGemmConfig; chosen by shape if None. stream: as in ``gemm``; to be passed where two streams work at
+            once, since calls of one shape share counters.
 
     Returns: C (M, N), rounded once. The world keeps symmetric memory of M * K elements on each rank for this shape.
 

@@ -118,7 +118,8 @@ def all_reduce(world, x, *, op="sum", out=None, config=None, stream=None):
             interpreter, else CuPy, torch or any CUDA array.
         op: "sum", "min" or "max".
         out: array like x, possibly x itself; made with x's library if None.
-        config: CommConfig; chosen by size if None. stream: as in ``gemm``.
+        config: CommConfig; chosen by size if None. stream: as in ``gemm``; to be passed where two streams work
+            at once, since calls of one form share counters.
 
     Returns: out (its ``local`` if it is symmetric). Floating-point numbers are combined in float32 in rank order (by the switch
     in an order of its own, with algorithm "multimem", which no device runs yet) and rounded once; integers wrap. Small arrays

@@ -115,7 +115,8 @@ def all_to_all(world, x, *, scatter_axis=0, gather_axis=0, scatter_splits=None, 
             of them arrays are contiguous.
         out: array of the result's shape (that of x, the scattered dimension divided and the gathered one multiplied by the number
             of ranks); made with x's library if None. It shares no memory with x.
-        config: CommConfig; chosen by size if None. stream: as in ``gemm``.
+        config: CommConfig; chosen by size if None. stream: as in ``gemm``; to be passed where two streams work
+            at once, since calls of one form share counters.
 
     Returns: out (its ``local`` if it is symmetric). Ranks read each other's x: unless it is symmetric it is first copied into
     symmetric memory that the world keeps.

@@ -45,7 +45,8 @@ def broadcast(world, x, *, root=0, out=None, config=None, stream=None):
             interpreter, else CuPy, torch or any CUDA array. What it holds matters on the root only.
         root: rank.
         out: array like x, possibly x itself; made with x's library if None.
-        config: CommConfig; chosen by size if None. stream: as in ``gemm``.
+        config: CommConfig; chosen by size if None. stream: as in ``gemm``; to be passed where two streams work
+            at once, since calls of one form share counters.
 
     Returns: out (its ``local`` if it is symmetric). Ranks read the root's x: unless it is symmetric it is first copied into
     symmetric memory that the world keeps.

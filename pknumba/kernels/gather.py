@@ -40,7 +40,8 @@ def gather(world, x, *, root=0, axis=0, out=None, config=None, stream=None):
         root: rank. axis: dimension of x, possibly counted from the last (negative).
         out: on the root, a contiguous array of x's shape with the ``axis`` times the number of ranks, which shares no memory with
             x; made with x's library if None. Ignored on other ranks.
-        config: CommConfig; chosen by size if None. stream: as in ``gemm``.
+        config: CommConfig; chosen by size if None. stream: as in ``gemm``; to be passed where two streams work
+            at once, since calls of one form share counters.
 
     Returns: out on the root (its ``local`` if it is symmetric), None on other ranks. The root reads everyone's x: unless it is
     symmetric it is first copied into symmetric memory that the world keeps.

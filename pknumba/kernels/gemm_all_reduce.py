@@ -33,7 +33,8 @@ def gemm_all_reduce(world, A, B, *, out=None, config=None, stream=None):
         A: (M, K) bfloat16 or float16, rows contiguous. B: (K, N), row-major or the transpose of a row-major (N, K).
         out: (M, N) of the same dtype. A SymmetricArray of this world is written in place; any other array, or None, costs
             one copy out of symmetric memory that the world keeps for this shape.
-        config: GemmAllReduceConfig; chosen by shape if None. stream: as in ``gemm``.
+        config: GemmAllReduceConfig; chosen by shape if None. stream: as in ``gemm``; to be passed where two streams work at
+            once, since calls of one shape share counters.
 
     Returns: C (M, N) (``out``, or its ``local`` if it is symmetric). Each rank's product is rounded once to the dtype, the
     sum is made in float32 in rank order and rounded once.

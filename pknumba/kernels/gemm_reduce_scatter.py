@@ -55,7 +55,8 @@ def gemm_reduce_scatter(world, A, B, *, out=None, config=None, stream=None):
         world: World of this rank; every rank calls with arrays of the same shapes and dtype.
         A: (M, K) bfloat16 or float16, rows contiguous. B: (K, N), row-major or the transpose of a row-major (N, K).
         out: (rows of this rank, N) of the same dtype, any memory of this rank, rows contiguous; made with A's library if None.
-        config: GemmReduceScatterConfig; chosen by shape if None. stream: as in ``gemm``.
+        config: GemmReduceScatterConfig; chosen by shape if None. stream: as in ``gemm``; to be passed where two streams work at
+            once, since calls of one shape share counters.
 
     Returns: this rank's rows of C. Each rank's product is rounded once to the dtype, the sum is made in float32 in rank order
     and rounded once. The world keeps symmetric memory of M * N elements on each rank for this shape. With ``config.adds`` the sum

@@ -37,7 +37,8 @@ def reduce(world, x, *, op="sum", root=0, out=None, config=None, stream=None):
             interpreter, else CuPy, torch or any CUDA array.
         op: "sum", "min" or "max". root: rank.
         out: on the root, a contiguous array like x, possibly x itself; made with x's library if None. Ignored on other ranks.
-        config: CommConfig; chosen by size if None. stream: as in ``gemm``.
+        config: CommConfig; chosen by size if None. stream: as in ``gemm``; to be passed where two streams work
+            at once, since calls of one form share counters.
 
     Returns: out on the root (its ``local`` if it is symmetric), None on other ranks. Floating-point numbers are combined in
     float32 in rank order and rounded once; integers wrap. The root reads everyone's x: unless it is symmetric it is first copied

@@ -35,7 +35,8 @@ def reduce_scatter(world, x, *, op="sum", axis=0, out=None, config=None, stream=
         axis: dimension of x (negative: counted from the last), a multiple of the number of ranks; rank r gets the r-th of its
             equal parts.
         out: array of that part's shape; made with x's library if None. It shares no memory with x.
-        config: CommConfig; chosen by size if None. stream: as in ``gemm``.
+        config: CommConfig; chosen by size if None. stream: as in ``gemm``; to be passed where two streams work
+            at once, since calls of one form share counters.
 
     Returns: out (its ``local`` if it is symmetric). Floating-point numbers are combined in float32 in rank order and rounded
     once; integers wrap. Ranks read each other's x: unless it is symmetric it is first copied into symmetric memory that the

@@ -50,7 +50,8 @@ def scatter(world, x, *, root=0, axis=0, out=None, config=None, stream=None):
         root: rank. axis: dimension of x (negative: counted from the last), a multiple of the number of ranks; rank r gets the
             r-th of its equal parts.
         out: array of that part's shape; made with x's library if None. It shares no memory with x.
-        config: CommConfig; chosen by size if None. stream: as in ``gemm``.
+        config: CommConfig; chosen by size if None. stream: as in ``gemm``; to be passed where two streams work
+            at once, since calls of one form share counters.
 
     Returns: out (its ``local`` if it is symmetric). Ranks read the root's x: unless it is symmetric it is first copied into
     symmetric memory that the world keeps.

@@ -52,7 +52,8 @@ def send_recv(world, x, pairs, *, out=None, config=None, stream=None):
         pairs: sequence of (source, destination) ranks. A rank may send to several and to itself; it receives from one at most.
         out: on destinations, a contiguous array like x that shares no memory with it; made with x's library if None. Ignored
             on other ranks.
-        config: CommConfig; chosen by size if None. stream: as in ``gemm``.
+        config: CommConfig; chosen by size if None. stream: as in ``gemm``; to be passed where two streams work
+            at once, since calls of one form share counters.
 
     Returns: out on destinations (its ``local`` if it is symmetric), None on other ranks. Ranks read each other's x: unless it is
     symmetric it is first copied into symmetric memory that the world keeps.
