@@ -33,12 +33,13 @@ _readers = {}
 
 
 def signature(A, B, out):
-    """The fingerprints of a call's arrays; None in it where one has none."""
+    """The fingerprints of a call's arrays; None where one has none."""
     kind = type(A)
     if kind is type(B) and kind is type(out) and kind.__module__ == "torch":    # the common case without four calls
         return (A.data_ptr(), A.shape, A.stride(), A.dtype, B.data_ptr(), B.shape, B.stride(), B.dtype,
                 out.data_ptr(), out.shape, out.stride(), out.dtype)
-    return fingerprint(A), fingerprint(B), fingerprint(out)
+    marks = fingerprint(A), fingerprint(B), fingerprint(out)
+    return None if None in marks else marks
 
 
 def fingerprint(x):

@@ -22,16 +22,16 @@ def multiply(kernel, world, A, B, out, config, stream, rows=None):
     if out is None:
         out = empty_product(kernel.form, world, A, B, rows)
     marks = signature(A, B, out)
-    key = (kernel, *marks, config, stream, rows)
+    key = marks and (kernel, marks, config, stream, rows)
     try:
-        call = world.cache.get(key) if None not in marks else None
+        call = key and world.cache.get(key)
     except (AttributeError, TypeError):          # no world, no config: the check says which; or a stream that cannot be a key
         call = key = None
     if call is not None:
         world.check()
     else:
         call = MultiplyCall(kernel, world, A, B, out, config, stream, rows)
-        if key and None not in marks and world.executor == "gpu":
+        if key and world.executor == "gpu":
             remember(world.cache, key, call)
     call.run(call.stream())
     return out.local if call.local else out
