@@ -156,7 +156,7 @@ class GemmReduceScatterConfig(GemmAllReduceConfig):
 
     adds: bool = False
 
-    #: Bytes of partial products per second that a communicating SM sums: all lie in its own rank's memory.
+    #: Bytes of partial products per second that a communicating SM sums, all in its own rank's memory: an estimate, not measured.
     rate: ClassVar[float] = 3e10
 
     def traffic(self, m, n, k, world):
@@ -178,7 +178,7 @@ class AllGatherGemmConfig(GemmConfig):
     depth: int = 8
 
     runtime: ClassVar[tuple] = ("comm_sms", "depth")
-    #: Bytes of A per second that a communicating SM moves.
+    #: Bytes of A per second that a communicating SM moves: an estimate, not measured.
     rate: ClassVar[float] = 2.2e10
 
     def traffic(self, m, n, k, world):
