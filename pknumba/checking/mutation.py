@@ -106,11 +106,11 @@ def load(module, tree):
     return mutant
 
 
-def survivors(module, make, run, tries, report=lambda line: None, classes=None):
+def survivors(module, make, run, tries, report=lambda line: None, classes=None, found=None):
     """Labels of the mutants that nothing notices.
 
     Args:
-        module: whose roles are mutated; classes: of these classes only.
+        module: whose roles are mutated; classes: of these classes only. found: other mutants, (label, syntax tree or source).
         make: function(mutant module) that gives the kernel class to run.
         run: function(kernel class, try number) that raises if it notices. It must not for the module as it is.
         tries: how many times each mutant is run.
@@ -121,7 +121,7 @@ def survivors(module, make, run, tries, report=lambda line: None, classes=None):
     for n in range(tries):
         run(make(module), n)
     alive, count = [], 0
-    for label, tree in mutants(module, classes):
+    for label, tree in mutants(module, classes) if found is None else found:
         count += 1
         broken = make(load(module, tree))
         try:

@@ -55,6 +55,7 @@ class Ptx:
     """
 
     i32, i64, f32 = I32, I64, F32
+    SEMAPHORE, COUNTER = SEMAPHORE, COUNTER
 
     def __init__(self, context, builder, argtypes):
         self.context, self.b, self.types = context, builder, argtypes
@@ -231,6 +232,29 @@ class Ptx:
         return self.b.and_(self.b.add(address, self.const(1023)), self.const(-1024))
 
     # ---- bounded waits
+    def spin(self, poll, base, *args, declare="", seen=0, after=""):
+        """Poll until the predicate ``p`` is true; at most as long as the launch may wait, and not once somebody has given up.
+
+        Args:
+            poll: PTX that sets p. ``$1`` .. are what it leaves behind, then comes base, then args.
+            base: ``shared_base()``. declare: registers that poll needs. seen: how many 32-bit values it leaves.
+            after: PTX that follows in either case.
+
+        Returns: [1 or 0 (gave up), *values].
+        """
+        at = f"${seen + 1}"
+        text = (f"{{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s; {declare} mov.u64 t, %globaltimer; "
+                f"ld.shared.u64 c, [{at}+{CONTEXT}]; ld.global.u64 l, [c+{LIMIT}]; sub.u64 l, l, 1; ld.global.u64 a, [c+{ABORT}]; "
+                f"mov.u32 $0, 1; AGAIN: {poll} @p bra DONE; ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; @p bra GONE; "
+                "mov.u64 u, %globaltimer; sub.u64 u, u, t; setp.lt.u64 q, u, l; @q bra AGAIN; "
+                f"GONE: mov.u32 $0, 0; DONE: {after} }}")
+        out = self(text, base, *args, out=[I32] * (1 + seen))
+        return [out] if not seen else [self.b.extract_value(out, i) for i in range(1 + seen)]
+
+    def keep_epoch(self, epoch):
+        """Write the number of the call that is over into the launch context."""
+        self(f"{{ .reg .u64 c; ld.shared.u64 c, [$0+{CONTEXT}]; st.global.u32 [c+{EPOCH}], $1; }}", self.shared_base(), epoch)
+
     def give_up(self, role, kind, which, expected, seen, base=None):
         """A wait has expired: write the record if nobody did, raise the abort word, and leave.
 

@@ -5,7 +5,7 @@ rank each, so that eight ranks cost no more time than one.
 """
 
 from ..lowering import Int, primitive
-from .signal import _POLL, _address, _peer
+from .signal import _address, _peer, _poll
 
 
 @primitive(scope="warp")
@@ -82,10 +82,9 @@ def _(counters, first, step, value):
         base, own = p.shared_base(), p.parameter(p.i64, counters_at, 0)
         for rank in _ranks(p, p.parameter(p.i32, counters_at, 16)):
             number = p.b.add(first, p.b.mul(rank, step))
-            out = p(_POLL, base, _address(p, own, number), value, out=[p.i32, p.i32])
-            done, seen = p.b.extract_value(out, 0), p.b.extract_value(out, 1)
+            done, seen = _poll(p, base, _address(p, own, number), value)
             with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
-                p.give_up(role, 2 + (counters.number << 8), number, value, seen, base)
+                p.give_up(role, p.COUNTER + (counters.number << 8), number, value, seen, base)
         p("bar.warp.sync 0xffffffff;")
     return emit
 

@@ -13,13 +13,9 @@ from .units import ALIGNED, Units
 #: Bytes of data in a packet of 16 bytes.
 DATA = 8
 
-_WAIT = """{ .reg .pred p, q; .reg .u64 t, u, c, l, a, x, y; .reg .u32 s, f, h; mov.u64 t, %globaltimer;
-    ld.shared.u64 c, [$4+960]; ld.global.u64 l, [c+16]; sub.u64 l, l, 1; ld.global.u64 a, [c+8]; mov.u32 $0, 1;
-    AGAIN: ld.relaxed.sys.global.v2.b64 {x, y}, [$5]; mov.b64 {$1, f}, x; mov.b64 {$2, h}, y;
-    setp.eq.u32 p, f, $6; setp.eq.and.u32 p, h, $6, p; @p bra DONE;
-    ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; @p bra GONE;
-    mov.u64 u, %globaltimer; sub.u64 u, u, t; setp.lt.u64 q, u, l; @q bra AGAIN;
-    GONE: mov.u32 $0, 0; DONE: mov.u32 $3, f; }"""
+#: Sets p once both halves of a packet carry the number of the call: $1 and $2 are the data, f the flag of the first.
+_ARRIVED = ("ld.relaxed.sys.global.v2.b64 {x, y}, [$5]; mov.b64 {$1, f}, x; mov.b64 {$2, h}, y; "
+            "setp.eq.u32 p, f, $6; setp.eq.and.u32 p, h, $6, p;")
 
 
 def _piece(number, count, itemsize):
@@ -110,10 +106,10 @@ def _(to, inbox, number, count, call, arrived, op):
 
         def packet(source):
             at = p.b.add(own, _packet(p, call, world, source, groups, group))
-            out = p(_WAIT, shared, at, call, out=[p.i32] * 4)
-            done, low, high, seen = (p.b.extract_value(out, i) for i in range(4))
+            done, low, high, seen = p.spin(_ARRIVED, shared, at, call, declare=".reg .u64 x, y; .reg .u32 f, h;", seen=3,
+                                           after="mov.u32 $3, f;")
             with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
-                p.give_up(role, 2 + (arrived.number << 8), source, call, seen, shared)
+                p.give_up(role, p.COUNTER + (arrived.number << 8), source, call, seen, shared)
             return u.values(p, [low, high])
 
         with p.when(p.b.icmp_signed(">", left, p.const(0))):

@@ -36,20 +36,15 @@ def wait(sem, phase):
 def _(sem, phase):
     need(not sem.ring, f"{sem.role.name}: semaphore {sem.ident} is a ring of semaphores. Index it with a stage.")
     once = ("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [$1], $2; selp.u32 $0, 1, 0, p; }")
-    slow = """{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s; mov.u64 t, %globaltimer;
-        ld.shared.u64 c, [$1+960]; ld.global.u64 l, [c+16]; sub.u64 l, l, 1; ld.global.u64 a, [c+8]; mov.u32 $0, 1;
-        AGAIN: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [$2], $3; @p bra DONE;
-        ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; @p bra GONE;
-        mov.u64 u, %globaltimer; sub.u64 u, u, t; setp.lt.u64 q, u, l; @q bra AGAIN;
-        GONE: mov.u32 $0, 0; DONE: }"""
+    again = "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [$2], $3;"
 
     def emit(p, sem_at, phase):
         ready = p(once, sem_at, phase, out=[p.i32])
         with p.when(p.b.icmp_unsigned("==", ready, p.const(0)), likely=False):
             base = p.shared_base()
-            done = p(slow, base, sem_at, phase, out=[p.i32])
+            done, = p.spin(again, base, sem_at, phase)
             with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
-                p.give_up(sem.role, 1, p.b.sub(sem_at, base), phase, p.const(0), base)
+                p.give_up(sem.role, p.SEMAPHORE, p.b.sub(sem_at, base), phase, p.const(0), base)
     return emit
 
 

@@ -7,12 +7,10 @@ peer after its wait; data written by the copy engine must have been waited for w
 
 from ..lowering import primitive
 
-_POLL = """{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s, d; mov.u64 t, %globaltimer;
-    ld.shared.u64 c, [$2+960]; ld.global.u64 l, [c+16]; sub.u64 l, l, 1; ld.global.u64 a, [c+8]; mov.u32 $0, 1;
-    AGAIN: ld.acquire.sys.global.u32 $1, [$3]; sub.u32 d, $1, $4; setp.ge.s32 p, d, 0; @p bra DONE;
-    ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; @p bra GONE;
-    mov.u64 u, %globaltimer; sub.u64 u, u, t; setp.lt.u64 q, u, l; @q bra AGAIN;
-    GONE: mov.u32 $0, 0; DONE: }"""
+def _poll(p, base, at, value):
+    """(1 or 0, value seen last) of a bounded wait for the counter at an address to reach a value, around its wrap."""
+    reached = "ld.acquire.sys.global.u32 $1, [$3]; sub.u32 d, $1, $4; setp.ge.s32 p, d, 0;"
+    return p.spin(reached, base, at, value, declare=".reg .u32 d;", seen=1)
 
 
 def _address(p, table, number):
@@ -94,13 +92,12 @@ def _(counters, number, value):
     def emit(p, counters_at, number, value):
         base = p.shared_base()
         at = _address(p, p.parameter(p.i64, counters_at, 0), number)
-        out = p(_POLL, base, at, value, out=[p.i32, p.i32])
-        done, seen = p.b.extract_value(out, 0), p.b.extract_value(out, 1)
+        done, seen = _poll(p, base, at, value)
         if role.scope == "warp":                                # lanes agree: one that gave up takes the others along
             vote = "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.all.pred p, p, 0xffffffff; selp.u32 $0, 1, 0, p; }"
             done = p(vote, done, out=[p.i32])
         with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
-            p.give_up(role, 2 + (counters.number << 8), number, value, seen, base)
+            p.give_up(role, p.COUNTER + (counters.number << 8), number, value, seen, base)
         p("fence.proxy.async;")
     return emit
 
@@ -148,5 +145,5 @@ def keep_epoch(counters, epoch):
 def _(counters, epoch):
     def emit(p, counters_at, epoch):
         with p.leader(counters.role.scope):
-            p("{ .reg .u64 c; ld.shared.u64 c, [$0+960]; st.global.u32 [c+32], $1; }", p.shared_base(), epoch)
+            p.keep_epoch(epoch)
     return emit

@@ -7,7 +7,7 @@ columns, columns 2 t and 2 t + 1; so the four threads of a quad share a row.
 
 from ..interpreter import Accumulator, Rows, read, values, write
 from ..lowering import accumulator_type, constant, is_accumulator, is_rows, need, primitive, rows_type
-from .halves import KIND, join, split
+from .halves import KIND, split
 
 
 def _addresses(p, tile, tile_at):

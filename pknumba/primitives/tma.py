@@ -43,6 +43,13 @@ def _store(text, tensor, tile):
     return emit
 
 
+def _combine(op, tensor, tile):
+    """A store that combines with what lies there."""
+    need(op == "add" or tile.dtype != "float32", f"{tile.role.name}: store_{op}_async of float32. The copy engine has min and max for "
+         "16-bit floats.")
+    return _store(f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{op}.tile.bulk_group [$0, {{$2, $3}}], [$1];", tensor, tile)
+
+
 @primitive(scope="thread")
 def load_async(tile, tensor, coord, sem, first_row=0):
     """Start tile = tensor[coord]; its bytes complete on ``sem`` (announced by ``expect``).
@@ -107,7 +114,7 @@ def store_add_async(tensor, coord, tile, peer=None):
 
 @store_add_async.lowering
 def _(tensor, coord, tile, peer):
-    return _store("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [$0, {$2, $3}], [$1];", tensor, tile)
+    return _combine("add", tensor, tile)
 
 
 @primitive(scope="thread")
@@ -124,8 +131,7 @@ def store_min_async(tensor, coord, tile, peer=None):
 
 @store_min_async.lowering
 def _(tensor, coord, tile, peer):
-    need(tile.dtype != "float32", f"{tile.role.name}: store_min_async of float32. The copy engine has min and max for 16-bit floats.")
-    return _store("cp.reduce.async.bulk.tensor.2d.global.shared::cta.min.tile.bulk_group [$0, {$2, $3}], [$1];", tensor, tile)
+    return _combine("min", tensor, tile)
 
 
 @primitive(scope="thread")
@@ -142,8 +148,7 @@ def store_max_async(tensor, coord, tile, peer=None):
 
 @store_max_async.lowering
 def _(tensor, coord, tile, peer):
-    need(tile.dtype != "float32", f"{tile.role.name}: store_max_async of float32. The copy engine has min and max for 16-bit floats.")
-    return _store("cp.reduce.async.bulk.tensor.2d.global.shared::cta.max.tile.bulk_group [$0, {$2, $3}], [$1];", tensor, tile)
+    return _combine("max", tensor, tile)
 
 
 @primitive(scope="thread")

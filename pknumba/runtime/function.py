@@ -2,7 +2,7 @@
 
 import ctypes
 
-from . import driver, libcuda
+from . import driver
 from .launch import Launch
 from .libcuda import call
 

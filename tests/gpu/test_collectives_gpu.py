@@ -1,9 +1,5 @@
 """Collectives on GPUs: ranks as threads that share one, or one each; exact results, guards, calls in a row, graphs, two streams."""
 
-import os
-import shutil
-import sys
-
 import numpy as np
 import pytest
 
@@ -15,7 +11,7 @@ from pknumba.runtime import driver
 from ..kernels.collectives import DTYPES, numbers
 from ..kernels.definitions import DEFINITIONS
 from .arrays import torch
-from .test_gemm_all_reduce_gpu import ROOT, bounded, ranks
+from .test_gemm_all_reduce_gpu import ranks, under_mps
 
 AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
@@ -240,14 +236,4 @@ def test_a_rank_that_does_not_come(algorithm, word):
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_processes_under_mps(size):
     """1,000 calls of each operator, every rank a process of its own, all on one GPU by CUDA IPC."""
-    pytest.importorskip("mpi4py")
-    if not shutil.which("nvidia-cuda-mps-control"):
-        pytest.skip("no nvidia-cuda-mps-control")
-    torch.cuda.init()
-    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    command = ["bash", str(ROOT / "scripts" / "mps"), "run", "-n", str(size), "--", sys.executable, "-W", "ignore",
-               str(ROOT / "tests" / "gpu" / "many_collectives.py"), "--calls", "1000"]
-    packages = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    code, out = bounded(command, {**os.environ, "PATH": path, "PYTHONPATH": packages}, 280)
-    print(out[-3000:])
-    assert code == 0 and out.count("PASS") == 1, out[-3000:]
+    under_mps(size, "many_collectives.py", 280)

@@ -1,10 +1,6 @@
 """Operators that spread a product over ranks, on GPUs: ranks as threads that share one, or one each; processes under MPS."""
 
-import os
-import shutil
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +12,8 @@ from pknumba.runtime import driver
 
 from ..kernels.products import DTYPES, matrix, reference
 from .arrays import assert_untouched, guarded, on_device, signs, to_numpy, torch
-from .test_gemm_all_reduce_gpu import bounded, ranks, warm
+from .test_gemm_all_reduce_gpu import ranks, under_mps, warm
 
-ROOT = Path(__file__).resolve().parents[2]
 AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
 SHIPPED = [fields for fields, *_ in config._GEMMS]
@@ -170,17 +165,7 @@ def test_a_rank_that_does_not_come(kind):
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_processes_under_mps(size):
     """1,000 calls of every rank in a process of its own, all on one GPU by CUDA IPC."""
-    pytest.importorskip("mpi4py")
-    if not shutil.which("nvidia-cuda-mps-control"):
-        pytest.skip("no nvidia-cuda-mps-control")
-    torch.cuda.init()
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    command = ["bash", str(ROOT / "scripts" / "mps"), "run", "-n", str(size), "--", sys.executable, "-W", "ignore",
-               str(ROOT / "tests" / "gpu" / "many_fused.py"), "--calls", "1000"]
-    packages = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    code, out = bounded(command, {**os.environ, "PATH": path, "PYTHONPATH": packages}, 280)
-    print(out[-3000:])
-    assert code == 0 and out.count("PASS") == 1, out[-3000:]
+    under_mps(size, "many_fused.py", 280)
 
 
 def test_one_rank_runs_gemm():

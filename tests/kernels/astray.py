@@ -3,9 +3,7 @@
 import ast
 import inspect
 
-from pknumba.errors import PknumbaError
-
-from .mutation import load
+from . import mutation
 
 #: Calls that order something, and calls that move data between ranks.
 ORDERING, MOVING = ("announce", "await_all", "tick", "sync"), ("copy_box", "reduce_box", "send_packets", "reduce_packets")
@@ -70,17 +68,4 @@ def survivors(module, part, make, run, tries):
         part: name of the class or function that is mutated. make: function(module) of the kernel class to run.
         run: function(kernel class, number of the try) that raises if it notices. It must not for the module as it is.
     """
-    for n in range(tries):
-        run(make(module), n)
-    alive, count = [], 0
-    for label, source in mutants(module, part):
-        count += 1
-        broken = make(load(module, source))
-        try:
-            for n in range(tries):
-                run(broken, n)
-        except (PknumbaError, AssertionError) as noticed:   # a mutant that fails otherwise is a mistake of this file
-            print(f"{label}: {type(noticed).__name__} {str(noticed).splitlines()[0]}")
-            continue
-        alive.append(label)
-    return alive, count
+    return mutation.survivors(module, make, run, tries, report=print, found=mutants(module, part))
