@@ -20,8 +20,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         """Print one line and exit."""
-        if FIRST:
-            print(f"{self.prog}: {message}. See {self.prog} --help.", file=sys.stderr)
+        if not FIRST:
+            sys.exit(0)     # the status is the first rank's: mpirun ends all at the first other one, maybe before its line is out
+        print(f"{self.prog}: {message}. See {self.prog} --help.", file=sys.stderr)
         sys.exit(2)
 
 
