@@ -1,0 +1,146 @@
+"""Run every operator under NVIDIA's compute-sanitizer on one GPU, small shapes: one JSON line per operator, tool and number of ranks.
+
+    python scripts/sanitize.py                                   # memcheck, racecheck, synccheck, initcheck
+    python scripts/sanitize.py --tools memcheck --only gemm --world 1 2
+
+Ranks are threads of one process. Exit status: 0 nothing was found, 1 something was, 2 it cannot be run. `docs/checking.md` says
+what these tools cannot see.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from launch import guarded, to_numpy
+from operators import OPERATORS, Inputs
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+#: M, N, K: a tail in every direction, several tiles of k.
+SHAPE = (136, 264, 200)
+#: What the inner process says before and after an operator; everything that a tool prints in between is about that operator.
+BEGIN, END = "#begin", "#end"
+#: A finding of a tool, as against its banner, its stack frames and its summary.
+FINDING = re.compile(r"^========= +((?:Invalid|Error|Race|Potential|WAR|RAW|WAW|Uninit|Barrier|Divergent|Missing|Program hit|Warning|Illegal|"
+                     r"Misaligned|Out-of-range|Device|Leaked|Warp|Malloc|Fatal|Address|Internal|The application).*)")
+
+
+def parse(argv=None):
+    """Command line -> arguments."""
+    p = argparse.ArgumentParser(prog="sanitize.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--tools", nargs="+", choices=TOOLS, default=TOOLS)
+    p.add_argument("--only", nargs="+", default=sorted(OPERATORS), choices=sorted(OPERATORS), metavar="OP")
+    p.add_argument("--world", type=int, nargs="+", default=[1, 2], metavar="N")
+    p.add_argument("--timeout", type=float, default=120, help="seconds for one process")
+    p.add_argument("--jobs", type=int, default=4, help="processes at once")
+    p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "checks" / "sanitize.jsonl",
+                   help="JSON lines are added to this file")
+    p.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
+    return p.parse_args(argv)
+
+
+def inner(args):
+    """The process that a tool watches: calls each operator twice, and says whether the result is right. It ends with status 0."""
+    from pknumba import World
+    for name in args.only:
+        for size in args.world:
+            print(BEGIN, name, size, flush=True)
+            try:
+                with World.local(size, executor=os.environ.get("PKNUMBA_EXECUTOR", "gpu")) as world:
+                    verdict = "right" if all(world.run(_one, OPERATORS[name])) else "wrong"
+            except Exception as error:
+                verdict = f"{type(error).__name__}: {error}".partition("\n")[0]
+            print(END, name, size, verdict, flush=True)
+    return 0
+
+
+def _one(world, operator):
+    inputs = Inputs(operator, world.size, SHAPE, "bfloat16")
+    A, B = (world.asarray(x) for x in inputs(world.rank))
+    out = world.symmetric(SHAPE[:2], "bfloat16") if operator.symmetric else None
+    for _ in range(2):
+        result = operator.call(world, A, B, out, None, SHAPE[0])
+    world.synchronize()
+    rows = operator.share(world.rank, world.size, SHAPE[0])
+    value, bound = operator.expected(inputs, world.rank, rows, "bfloat16")
+    return bool((np.abs(to_numpy(result).astype(np.float64) - value) <= bound).all())
+
+
+def watch(tool, names, args):
+    """Run the inner process on these operators under a tool (None: bare). {(operator, ranks): (verdict, findings, seconds)}."""
+    command = [sys.executable, __file__, "--inner", "--only", *names, "--world", *map(str, args.world)]
+    if tool:
+        command = ["compute-sanitizer", "--tool", tool, "--destroy-on-device-error", "kernel", "--print-limit", "20", *command]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=ROOT,
+                               start_new_session=True)
+    with process, ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(_read, process.stdout)
+        try:
+            process.wait(args.timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)          # the tool, and the program that it watches
+            process.wait()
+        found, rest = reading.result()
+    for name in names:
+        for size in args.world:
+            found.setdefault((name, size), ("not run" if process.returncode == 0 else f"the process ended with {process.returncode}",
+                                            rest[-3:], None))
+    return found
+
+
+def _read(lines):
+    """({(operator, ranks): (verdict, findings, seconds)}, lines outside of any operator)."""
+    found, rest, here, start = {}, [], None, 0.0
+    for line in lines:
+        words = line.split(maxsplit=3)
+        if words[:1] == [BEGIN]:
+            here, start = [], time.monotonic()
+        elif words[:1] == [END]:
+            found[words[1], int(words[2])] = words[3].strip(), here, round(time.monotonic() - start, 2)
+            here = None
+        elif match := FINDING.match(line):
+            (rest if here is None else here).append(match[1].strip())
+        elif here is None and line.strip():
+            rest.append(line.strip())
+    return found, rest
+
+
+def main():
+    """Fill the cache of kernels, then run every tool. Returns the exit status."""
+    args = parse()
+    if args.inner:
+        return inner(args)
+    if not shutil.which("compute-sanitizer"):
+        print("sanitize.py: no compute-sanitizer on PATH. It comes with the CUDA toolkit. Install that.", file=sys.stderr)
+        return 2
+    os.environ.setdefault("PKNUMBA_WAIT_LIMIT_S", "60")     # everything is slower
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from protocol import surroundings
+    with ThreadPoolExecutor(args.jobs) as pool:
+        list(pool.map(lambda name: watch(None, [name], args), args.only))
+        runs = [(tool, names) for tool in args.tools for names in (args.only[::2], args.only[1::2]) if names]
+        results = list(pool.map(lambda run: watch(*run, args), runs))
+    around, clean = surroundings(), True
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    with args.out.open("a") as file:
+        for (tool, _), found in zip(runs, results):
+            for (name, size), (verdict, findings, seconds) in found.items():
+                passed = verdict == "right" and not findings
+                clean &= passed
+                file.write(json.dumps(dict(op=name, tool=tool, shape=SHAPE, dtype="bfloat16", world=size, gpus=1, result=verdict,
+                                           findings=len(findings), said=findings[:5], seconds=seconds, **around)) + "\n")
+                print(f"{tool:<10} {name:<20} {size} {seconds} s {'PASS' if passed else f'FAIL {verdict} {findings[:2]}'}", flush=True)
+    return 0 if clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(guarded("sanitize.py", main))
