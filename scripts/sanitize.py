@@ -30,8 +30,8 @@ SHAPE = (136, 264, 200)
 #: What the inner process says before and after an operator; everything that a tool prints in between is about that operator.
 BEGIN, END = "#begin", "#end"
 #: A finding of a tool, as against its banner, its stack frames and its summary.
-FINDING = re.compile(r"^========= +((?:Invalid|Error|Race|Potential|WAR|RAW|WAW|Uninit|Barrier|Divergent|Missing|Program hit|Warning|Illegal|"
-                     r"Misaligned|Out-of-range|Device|Leaked|Warp|Malloc|Fatal|Address|Internal|The application).*)")
+FINDING = re.compile(r"^========= +((?:Invalid|Error|Race|Potential|WAR|RAW|WAW|Uninit|Barrier|Divergent|Missing|Program hit|Warning|"
+                     r"Illegal|Misaligned|Out-of-range|Device|Leaked|Warp|Malloc|Fatal|Address|Internal|The application).*)")
 
 
 def parse(argv=None):
