@@ -20,7 +20,8 @@ CASES = {
     "all_reduce": ({}, lambda x, size, rank, n, i: sum(x(r, i) for r in range(size))),
     "all_gather": ({}, lambda x, size, rank, n, i: x(i // n, i % n)),
     "reduce_scatter": ({}, lambda x, size, rank, n, i: sum(x(r, i + rank * (n // size)) for r in range(size))),
-    "all_to_all": (dict(scatter_axis=0, gather_axis=0), lambda x, size, rank, n, i: x(i // (n // size), i % (n // size) + rank * (n // size))),
+    "all_to_all": (dict(scatter_axis=0, gather_axis=0),
+                   lambda x, size, rank, n, i: x(i // (n // size), i % (n // size) + rank * (n // size))),
     "broadcast": (dict(root=1), lambda x, size, rank, n, i: x(1, i)),
 }
 #: Elements that are looked at in one piece.
