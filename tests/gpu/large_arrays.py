@@ -74,6 +74,7 @@ def main():
     arguments = parser.parse_args()
     n = int(arguments.gib * 2**29) // 8 * 8 + 6                     # even, and no multiple of a unit
     failed = False
+    torch.cuda.init()                                                # before the world: ranks then work on streams of their own
     for name in (name for name in CASES if arguments.only in name):
         for symmetric in (False, True):
             if symmetric and name == "broadcast":
