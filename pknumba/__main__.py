@@ -1,4 +1,5 @@
-"""``python -m pknumba COMMAND``: check a kernel without a GPU. Status 0: nothing found; 1: something was; 2: it could not be run."""
+"""``python -m pknumba COMMAND``: check a kernel, look at this machine. Status 0: all is well; 1: something is not; 2: it could not be
+run."""
 
 import argparse
 import sys
@@ -6,10 +7,12 @@ import sys
 
 def main(arguments=None):
     """Run a command line; returns the exit status."""
-    from .checking import command
+    from .checking import command as check
+    from .doctor import command as doctor
     parser = argparse.ArgumentParser(prog="python -m pknumba", description="pknumba's commands")
     commands = parser.add_subparsers(dest="command", required=True)
-    command.add(commands)
+    for command in (check, doctor):
+        command.add(commands)
     options = parser.parse_args(arguments)
     return options.run(options)
 

@@ -29,7 +29,9 @@ ARROWS = {
     "kernels": {"templates", "primitives", "tiles", "config", "errors"},
     "tuning": {"kernels", "runtime", "config", "errors"},
     "checking": {"kernels", "templates", "primitives", "runtime", "interpreter", "config", "tiles", "errors"},
-    "__main__": {"checking", "errors"},
+    "screen": set(),
+    "doctor": {"kernels", "runtime", "lowering", "screen", "errors", "__init__"},
+    "__main__": {"checking", "doctor", "errors"},
     "__init__": {"kernels", "runtime", "config", "errors", "checking"},
 }
 #: File -> further layers it may import, each with its reason.

@@ -53,6 +53,7 @@ _PROTOTYPES = {
     "cuInit": "u", "cuDriverGetVersion": "p", "cuGetErrorName": "ip", "cuGetErrorString": "ip",
     "cuDeviceGetCount": "p", "cuDeviceGet": "pi", "cuDeviceGetName": "pii", "cuDeviceGetUuid": "pi",
     "cuDeviceGetAttribute": "pii", "cuDeviceTotalMem_v2": "pi", "cuDeviceCanAccessPeer": "pii",
+    "cuDeviceGetPCIBusId": "pii", "cuDeviceGetP2PAttribute": "piii",
     "cuDevicePrimaryCtxRetain": "pi", "cuDevicePrimaryCtxRelease_v2": "i",
     "cuCtxGetCurrent": "p", "cuCtxSetCurrent": "p", "cuCtxPushCurrent_v2": "p", "cuCtxPopCurrent_v2": "p", "cuCtxGetDevice": "p",
     "cuCtxSynchronize": "", "cuCtxEnablePeerAccess": "pu",

@@ -58,15 +58,18 @@ int cuDeviceTotalMem_v2(size_t *b, int d) { *b = 80ull << 30; return 0; }
 int cuDeviceGetAttribute(int *v, int a, int d) {
     switch (a) {
     case 16: *v = setting("STUB_SMS", 132); break;
-    case 75: *v = 9; break;
+    case 75: *v = setting("STUB_MAJOR", 9); break;
     case 76: *v = 0; break;
     case 97: *v = 232448; break;
     case 133: *v = setting("STUB_MPS", 0); break;
+    case 20: *v = setting("STUB_MODE", 0); break;
     default: *v = 1;
     }
     return 0;
 }
 int cuDeviceCanAccessPeer(int *v, int a, int b) { ENTER(" %d %d", a, b); *v = setting("STUB_PEERS", 1); return 0; }
+int cuDeviceGetP2PAttribute(int *v, int what, int a, int b) { *v = setting("STUB_PEERS", 1); return 0; }
+int cuDeviceGetPCIBusId(char *s, int n, int d) { snprintf(s, n, "00000000:%02X:00.0", 16 + d); return 0; }
 int cuDevicePrimaryCtxRetain(void **c, int d) { ENTER(" %d", d); *c = contexts + d; return 0; }
 int cuDevicePrimaryCtxRelease_v2(int d) { ENTER(" %d", d); return 0; }
 int cuCtxGetCurrent(void **c) { *c = stack[depth]; return 0; }

@@ -1,0 +1,42 @@
+"""Colours, tables, bars: nothing of a terminal in a pipe."""
+
+import io
+import time
+
+import pytest
+
+from pknumba import screen
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("env, terminal, expected", [({}, True, True), ({}, False, False), ({"NO_COLOR": "1"}, True, False),
+                                                     ({"TERM": "dumb"}, True, False), ({"FORCE_COLOR": "1"}, False, True)])
+def test_colours(monkeypatch, env, terminal, expected):
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert screen.colours(Terminal() if terminal else io.StringIO()) == expected
+
+
+def test_table_is_aligned():
+    assert screen.table([("a", "bcd", "x"), ("long", "e", "yz")]) == ["  a     bcd  x", "  long  e    yz"]
+    assert screen.table([]) == []
+
+
+@pytest.mark.parametrize("terminal, seconds, shown", [(True, 0.0, False), (True, 2.1, True), (False, 2.1, False)])
+def test_bars_show_after_two_seconds_on_a_terminal(monkeypatch, terminal, seconds, shown):
+    stream, now = Terminal() if terminal else io.StringIO(), time.time()
+    monkeypatch.setattr("sys.stderr", stream)
+    with screen.Bar(3, "kernels") as bar:
+        monkeypatch.setattr(bar._bar, "start_t", now - seconds, raising=False)
+        monkeypatch.setattr(bar._bar, "last_print_t", now - seconds, raising=False)
+        for _ in range(3):
+            bar.step("gemm")
+    assert ("kernels" in stream.getvalue()) == shown
+    assert list(screen.Bar.over("ab", "letters", on=False)) == ["a", "b"]
