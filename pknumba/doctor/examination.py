@@ -125,8 +125,8 @@ def _of_gpus(facts, ranks):
         found.append(Finding("bad", "ipc", gpu["ipc"]))
     cut = [(a, b) for a, row in enumerate(gpu["peers"]) for b, kind in enumerate(row) if kind == "no"]
     if cut:
-        found.append(Finding("bad", "peers", f"device {cut[0][0]} cannot reach device {cut[0][1]} ({len(cut)} pairs in all). Ranks read and "
-                             "write each other's memory. Use devices of one NVLink or PCIe group."))
+        found.append(Finding("bad", "peers", f"device {cut[0][0]} cannot reach device {cut[0][1]} ({len(cut)} pairs in all). Ranks read "
+                             "and write each other's memory. Use devices of one NVLink or PCIe group."))
     slow = [(a, b) for a, row in enumerate(gpu["peers"]) for b, kind in enumerate(row) if kind == "access"]
     if slow:
         found.append(Finding("bad", "peers", f"device {slow[0][0]} cannot add atomically in memory of device {slow[0][1]}. Signals between "
