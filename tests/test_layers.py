@@ -27,11 +27,11 @@ ARROWS = {
     "primitives": {"lowering", "interpreter", "tiles", "errors"},
     "templates": {"primitives", "runtime", "lowering", "interpreter", "config", "tiles", "errors"},
     "kernels": {"templates", "primitives", "tiles", "config", "errors"},
-    "tuning": {"kernels", "runtime", "config", "errors"},
+    "tuning": {"kernels", "templates", "runtime", "interpreter", "config", "tiles", "errors"},
     "checking": {"kernels", "templates", "primitives", "runtime", "interpreter", "config", "tiles", "errors"},
     "screen": set(),
     "doctor": {"kernels", "runtime", "lowering", "screen", "errors", "__init__"},
-    "__main__": {"checking", "doctor", "errors"},
+    "__main__": {"checking", "doctor", "tuning", "errors"},
     "__init__": {"kernels", "runtime", "config", "errors", "checking"},
 }
 #: File -> further layers it may import, each with its reason.

@@ -44,10 +44,15 @@ def best(m, n, k, num_sms, base=None, world=1):
     return base.replace(comm_sms=comm, **_fastest(m, n, k, max(1, num_sms - comm))[1])
 
 
+def depth_of(k, ping_pong):
+    """Depth that a tile costs: its own, and what its prologue and epilogue take (measured)."""
+    return k + (128 if ping_pong else 320)
+
+
 def _fastest(m, n, k, sms):
     """(seconds, fields) of the fastest tile shape on that many SMs."""
     def time(fields, rate):
         tiles = -(-m // fields["tile_m"]) * -(-n // fields["tile_n"])
-        depth = k + (128 if fields.get("ping_pong") else 320)
+        depth = depth_of(k, fields.get("ping_pong"))
         return -(-tiles // sms) * 2 * fields["tile_m"] * fields["tile_n"] * depth / (rate * _SM_FLOPS)
     return min(((time(fields, rate), fields) for fields, rate in _GEMMS), key=lambda found: found[0])

@@ -1,0 +1,84 @@
+"""Plots, from the JSON lines in benchmarks/results and from the cost model; needs the extra ``plots`` (matplotlib), and no GPU.
+
+    python benchmarks/plots.py                    every plot that there are lines for, to docs/pictures
+    python benchmarks/plots.py --only exposed     those whose name contains this
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt  # noqa: E402 - after the choice of a backend
+from table import RESULTS, newest  # noqa: E402
+
+from pknumba.config import GemmConfig  # noqa: E402
+from pknumba.tuning import H100_PAPER, predict  # noqa: E402
+
+PICTURES = RESULTS.parent.parent / "docs" / "pictures"
+#: What the paper measured: K -> share of GEMM + RS that the GEMM alone does not take, M = N = 32768, eight H100s.
+PAPER_EXPOSED = {512: 0.68, 1024: 0.56, 2048: 0.26, 4096: 0.004}
+#: TFLOP/s of 32768 x 32768 x 4096 on each of eight H100s: none, intra, inter.
+PAPER_SCHEDULES = {"gemm_reduce_scatter": (510.1, 743.7, 618.1), "gemm_all_reduce": (450.9, 172.3, 623.9)}
+
+
+def exposed(lines):
+    """The model against the paper's exposed communication and its three schedules."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4))
+    ks = [2 ** (9 + i / 8) for i in range(33)]
+    left.plot(ks, [100 * _paper("gemm_reduce_scatter", int(k), "intra").exposed_share for k in ks], label="model")
+    left.plot(list(PAPER_EXPOSED), [100 * x for x in PAPER_EXPOSED.values()], "o", label="paper, table 3")
+    left.set(xscale="log", xlabel="K of each rank", ylabel="exposed communication, %")
+    left.set_title("GEMM + reduce-scatter, 32768 x 32768 x K, 8 H100")
+    left.set_xticks(list(PAPER_EXPOSED), list(map(str, PAPER_EXPOSED)))
+    left.set_xticks([], minor=True)
+    left.legend()
+    names = ("apart", "intra", "switch")
+    for i, (op, told) in enumerate(PAPER_SCHEDULES.items()):
+        places = [4 * i + j for j in range(3)]
+        right.bar([x - 0.2 for x in places], told, 0.4, color="#9aa5b1", label="paper, figure 4" if not i else None)
+        model = [_paper(op, 4096, s).tflops for s in names]
+        right.bar([x + 0.2 for x in places], model, 0.4, color="#3b7dd8", label=None if i else "model")
+    ticks = [f"{op}\n{how}" for op in ("RS", "AR") for how in ("none", "intra", "inter")]
+    right.set_xticks([4 * i + j for i in range(2) for j in range(3)], ticks)
+    right.set(ylabel="TFLOP/s of a rank", title="32768 x 32768 x 4096, by kind of overlap")
+    right.legend()
+    return figure
+
+
+def _paper(op, k, schedule):
+    return predict(op, 32768, 32768, k, 8, hardware=H100_PAPER, schedule=schedule, config=GemmConfig())
+
+
+#: Name of the picture -> function (lines) -> figure, or None where the lines say nothing of it.
+PLOTS = {"model_exposed": exposed}
+
+
+def main(arguments=None):
+    """Draw. Returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--to", type=Path, default=PICTURES)
+    options = parser.parse_args(arguments)
+    lines = newest(options.results) if options.results.is_dir() else []
+    drawn = 0
+    for name, draw in PLOTS.items():
+        figure = draw(lines) if options.only in name else None
+        if figure is not None:
+            options.to.mkdir(parents=True, exist_ok=True)
+            figure.tight_layout()
+            figure.savefig(options.to / f"{name}.png", dpi=110, metadata={"Software": None})
+            plt.close(figure)
+            print(options.to / f"{name}.png")
+            drawn += 1
+    if not drawn:
+        print(f"plots: no plot named {options.only!r} has lines in {options.results}. Run a benchmark first.", file=sys.stderr)
+    return 0 if drawn else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

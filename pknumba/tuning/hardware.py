@@ -1,0 +1,108 @@
+"""Constants of cards, each with where it comes from."""
+
+from dataclasses import dataclass, fields, replace
+
+__all__ = ["Figure", "Hardware", "H100_PAPER", "H200"]
+
+
+class Figure(float):
+    """A number that knows where it comes from (``source``)."""
+
+    def __new__(cls, value, source):
+        self = super().__new__(cls, value)
+        self.source = source
+        return self
+
+    def __getnewargs__(self):
+        return float(self), self.source
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A card and its link to the others. Rates are of one card, per second and direction, with all SMs at work.
+
+    Attributes:
+        name: for people. sms: multiprocessors.
+        tensor: FLOP/s of 16-bit products summed in float32. memory: bytes read plus written. cache: bytes of the L2.
+        link: bytes that the link could carry. copy_engine, tma, tma_add, register, switch: bytes that it does carry by copy engine, by bulk
+            copies, by bulk copies that add, by loads and stores, and by loads that the switch sums.
+        tma_sms, register_sms: SMs that saturate the link. memory_sm: bytes that the bulk copies of one SM read plus write in its own memory.
+        launch_s: from the end of one kernel to the work of the next. arrive_s: an arrival until its waiter goes on, inside an SM.
+        hop_s: a signal until its waiter goes on, through memory. peer_s: the same to another card.
+    """
+
+    name: str
+    sms: Figure
+    tensor: Figure
+    memory: Figure
+    cache: Figure
+    link: Figure
+    copy_engine: Figure
+    tma: Figure
+    tma_add: Figure
+    register: Figure
+    switch: Figure
+    tma_sms: Figure
+    register_sms: Figure
+    memory_sm: Figure
+    launch_s: Figure
+    arrive_s: Figure
+    hop_s: Figure
+    peer_s: Figure
+
+    def replace(self, **figures):
+        """A card with other constants."""
+        return replace(self, **figures)
+
+    def sources(self):
+        """{constant: (value, where it comes from)}."""
+        return {f.name: (float(v), getattr(v, "source", "given")) for f in fields(self) if f.name != "name"
+                for v in (getattr(self, f.name),)}
+
+
+_P = "arXiv 2511.13940, "
+_SPIKE = "two H200s over NVLink, spike of the design: "
+#: Bulk copies that add, against those that store, over NVLink 4 with all SMs.
+_ADDS = Figure(333 / 369, _SPIKE + "333 of 369 GB/s at 32 KiB")
+
+#: The card of the paper's evaluation, with the constants that the paper itself uses.
+H100_PAPER = Hardware(
+    "H100 of the paper",
+    sms=Figure(132, _P + "section 4"),
+    tensor=Figure(989e12, _P + "section 3.1.3: R in K >= s R / (2 B)"),
+    memory=Figure(3e12, _P + "section 2"),
+    cache=Figure(50e6, _P + "section 2"),
+    link=Figure(450e9, _P + "section 2"),
+    copy_engine=Figure(368.82e9, _P + "table 1"),
+    tma=Figure(350.01e9, _P + "table 1"),
+    tma_add=Figure(350.01e9 * _ADDS, _P + "table 1, times what adding costs on the same link: " + _ADDS.source),
+    register=Figure(342.68e9, _P + "table 1"),
+    switch=Figure(342.68e9, _P + "table 1: reductions in the switch are made by loads"),
+    tma_sms=Figure(15, _P + "figure 3"),
+    register_sms=Figure(76, _P + "figure 3"),
+    memory_sm=Figure(50e9, "not in the paper; that of the H200"),
+    launch_s=Figure(3e-6, "not in the paper; that of the H200"),
+    arrive_s=Figure(64e-9, _P + "section 3.1.3"),
+    hop_s=Figure(832e-9, _P + "section 3.1.3"),
+    peer_s=Figure(1.2e-6, "not in the paper; that of the H200"))
+
+#: The card that this repository is measured on.
+H200 = Hardware(
+    "H200",
+    sms=Figure(132, "cuDeviceGetAttribute"),
+    tensor=Figure(132 * 5.3e12, "benchmarks/results/gemm.jsonl: large products"),
+    memory=Figure(2 * 1927e9, "spike of the design: bulk copies of 1 GiB, 132 SMs, 32 KiB each"),
+    cache=Figure(60e6, "cuDeviceGetAttribute"),
+    link=Figure(450e9, "18 links of NVLink 4"),
+    copy_engine=Figure(395e9, _SPIKE + "1 GiB"),
+    tma=Figure(369e9, _SPIKE + "32 KiB, 132 SMs"),
+    tma_add=Figure(333e9, _SPIKE + "32 KiB, 132 SMs"),
+    register=Figure(366e9, _SPIKE + "16 bytes a lane, 1024 threads, 132 SMs"),
+    switch=Figure(366e9, "not measured: multicast stays off on these machines; that of registers"),
+    tma_sms=Figure(16, _SPIKE + "331 to 347 of 369 GB/s with 16 SMs"),
+    register_sms=Figure(18, _SPIKE + "333 of 366 GB/s with 16 SMs"),
+    memory_sm=Figure(2 * 401e9 / 8, "spike of the design: 8 SMs, bulk copies of 32 KiB"),
+    launch_s=Figure(3e-6, "benchmarks/results/gemm.jsonl: 1024 x 1024 x 1024 less its arithmetic"),
+    arrive_s=Figure(64e-9, "not measured yet; the paper's"),
+    hop_s=Figure(832e-9, "not measured yet; the paper's"),
+    peer_s=Figure(1.2e-6, _SPIKE + "a round trip takes 2.4 us"))

@@ -1,0 +1,98 @@
+"""What each operator moves between ranks, in each way of overlapping it with the product."""
+
+from dataclasses import dataclass
+
+from ..config import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, GemmReduceScatterConfig
+
+__all__ = ["Moves", "Operator", "OPERATORS"]
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What one rank sends, in one schedule.
+
+    Attributes:
+        link: bytes that leave the rank over its link. by: constant of Hardware that says how fast.
+        work: bytes that communicating SMs handle, at ``rate`` bytes per second each; 0: all SMs communicate beside computing.
+        order: "after": a tile is sent when it is computed; "before": it is computed when its operands have come; "own last": as "after",
+            and each rank computes what it keeps at the end, while its link has nothing to do; "apart": one after the other.
+        memory: bytes of its own memory that it takes beside the product's.
+    """
+
+    link: float
+    by: str
+    work: float = 0.0
+    rate: float = 0.0
+    order: str = "after"
+    memory: float = 0.0
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A product that communicates, as the model sees it.
+
+    Attributes:
+        config: its configuration class. ours: the schedule of this repository's kernel.
+        sends: function (k, ranks) -> (depth, copies) of the SMs that compute and communicate at once: they multiply 2 * depth times for
+            each element that they send or fetch, and do that with ``copies`` of it. None: nothing is sent.
+        moves: {schedule: function (m, n, k, ranks, hardware) -> Moves}. m x n x k is one rank's product.
+    """
+
+    config: type
+    ours: str
+    sends: object
+    moves: dict
+
+
+#: Columns of the tile of a large product: what an element of A that comes from a peer is used for.
+TILE_N = 256
+
+
+def _lane(hw, by):
+    """Bytes per second that one SM moves over the link before the link is full."""
+    return getattr(hw, by) / (hw.tma_sms if by.startswith("tma") else hw.register_sms)
+
+
+def _reduce_scatter():
+    def sent(m, n, size):
+        return 2 * m * n * (size - 1) / size
+
+    return {
+        "intra": lambda m, n, k, size, hw: Moves(sent(m, n, size), "tma_add", order="own last", memory=4 * m * n),
+        "switch": lambda m, n, k, size, hw: Moves(2 * m * n, "switch", 2 * m * n / size, _lane(hw, "switch"), memory=2 * m * n),
+        "inter": lambda m, n, k, size, hw: Moves(sent(m, n, size), "tma", 2 * m * n, GemmReduceScatterConfig.rate, memory=4 * m * n),
+        "apart": lambda m, n, k, size, hw: Moves(sent(m, n, size), "register", order="apart", memory=4 * m * n)}
+
+
+def _all_reduce():
+    return {
+        # every SM adds its tile at every rank
+        "intra": lambda m, n, k, size, hw: Moves(2 * m * n * (size - 1), "tma_add", memory=4 * m * n * size),
+        # the switch reads every rank's C once and hands each owner's sum to all
+        "switch": lambda m, n, k, size, hw: Moves(2 * m * n * (1 + 1 / size), "switch", 4 * m * n / size, _lane(hw, "switch"),
+                                                  memory=4 * m * n),
+        # owners read and write every rank's memory themselves
+        "inter": lambda m, n, k, size, hw: Moves(4 * m * n * (size - 1) / size, "register", 2 * m * n, GemmAllReduceConfig.rate,
+                                                 memory=4 * m * n),
+        "apart": lambda m, n, k, size, hw: Moves(2 * m * n * (1 + 1 / size), "switch", order="apart", memory=6 * m * n)}
+
+
+def _all_gather():
+    def sent(m, k, size):
+        return 2 * m * k * (size - 1) / size
+
+    return {
+        # peers' rows are never cached here: each column of tiles reads them over the link again
+        "intra": lambda m, n, k, size, hw: Moves(sent(m, k, size) * -(-n // TILE_N), "tma", order="before"),
+        "inter": lambda m, n, k, size, hw: Moves(sent(m, k, size), "tma", sent(m, k, size), AllGatherGemmConfig.rate, "before",
+                                                 memory=2 * sent(m, k, size)),
+        "apart": lambda m, n, k, size, hw: Moves(sent(m, k, size), "register", order="apart", memory=2 * sent(m, k, size))}
+
+
+#: Name of a public function -> what the model knows of it.
+OPERATORS = {
+    "gemm": Operator(GemmConfig, "alone", None, {"alone": lambda m, n, k, size, hw: Moves(0, "tma")}),
+    "gemm_all_reduce": Operator(GemmAllReduceConfig, "inter", lambda k, size: (k, size - 1), _all_reduce()),
+    "gemm_reduce_scatter": Operator(GemmReduceScatterConfig, "inter", lambda k, size: (k, 1), _reduce_scatter()),
+    "all_gather_gemm": Operator(AllGatherGemmConfig, "inter", lambda k, size: (TILE_N, 1), _all_gather()),
+}
