@@ -7,6 +7,7 @@ budgets; the interpreter turns them into NumPy arrays; the lowering turns them i
 from collections import namedtuple
 from dataclasses import dataclass, fields
 from math import prod
+from typing import ClassVar
 
 from .errors import ConfigError
 
@@ -71,15 +72,27 @@ class Tile:
 
 @dataclass(frozen=True)
 class Semaphore:
-    """``n`` semaphores (mbarriers) on which every worker of role ``by`` arrives once a phase; the template derives how many."""
+    """``n`` semaphores (mbarriers) on which every worker of role ``by`` arrives once a phase; the template derives how many.
+
+    ``of`` says whose workers: those of the "block", or of every block of its "cluster", each of which then arrives at all of these
+    blocks at once.
+    """
 
     n: int
     by: str
+    of: str = "block"
+
+    def arrivals(self, role):
+        """How many arrivals complete a phase, if ``role`` (Role) arrives."""
+        return role.arrivals * (role.cluster if self.of == "cluster" else 1)
 
 
 @dataclass(frozen=True)
 class Config:
     """Base of a kernel's frozen configuration. Integers and strings; fields *and properties* are constants inside roles."""
+
+    #: Blocks that run at once and reach each other's shared memory; a field in families that know clusters.
+    cluster: ClassVar[int] = 1
 
     def replace(self, **changes):
         """A copy with other fields. Raises ConfigError for a field that does not exist."""
@@ -102,17 +115,19 @@ class Config:
 class Role:
     """A role as the template runs it: ``scope`` is "thread", "warp" or "warpgroup", ``workers`` how many play it in a block.
 
-    ``together`` says whether the workers share each task (each plays one ``task.part``) or take tasks in turns.
+    ``together`` says whether the workers share each task (each plays one ``task.part``) or take tasks in turns. ``cluster``: blocks
+    of a cluster.
     """
 
     name: str
     scope: str = "thread"
     workers: int = 1
     together: bool = True
+    cluster: int = 1
 
     @property
     def arrivals(self):
-        """How many of its workers arrive on a semaphore in one phase."""
+        """How many of its workers in a block arrive on a semaphore in one phase."""
         return self.workers if self.together else 1
 
 

@@ -73,7 +73,7 @@ def product_config(kernel, **changes):
 
 def product(kernel, cfg, m, n, k, sms=4, warps=3):
     """The Toy of C = A @ B on every rank, or of the sum of that over ranks where C is symmetric."""
-    grid = -(-m // cfg.tile_m), -(-n // cfg.tile_n)
+    grid = -(-m // (cfg.tile_m * cfg.cluster)) * cfg.cluster, -(-n // cfg.tile_n)
     dtype = np.float32 if cfg.dtype == "float32" else _dtype(cfg.dtype)
 
     def inputs(rng, rank):

@@ -21,6 +21,7 @@ class GemmConfig(Config):
         consumers: warpgroups that multiply. ping_pong: each consumer has its own tile (two consumers), so that one stores
             while the other multiplies; otherwise they share the rows of a tile.
         group_m: tile rows walked together, for reuse in L2.
+        cluster: blocks, 1 or 2, whose tiles lie above each other and share B: each loads a part of it and sends it to all.
         dtype: "bfloat16" or "float16". b_transposed: B is the transpose of a row-major (N, K) array. Both are set by the
             call from its arrays.
     """
@@ -33,11 +34,14 @@ class GemmConfig(Config):
     consumers: int = 2
     ping_pong: bool = False
     group_m: int = 12
+    cluster: int = 1
     dtype: str = "bfloat16"
     b_transposed: bool = True
 
     #: Fields that the launch passes as numbers, so that changing them compiles nothing.
     runtime: ClassVar[tuple] = ()
+    #: Sizes of clusters that the family's kernels run in.
+    clusters: ClassVar[tuple] = (1, 2)
     #: Whether output tiles are added to what is there.
     adds: ClassVar[bool] = False
 
@@ -103,6 +107,9 @@ class GemmConfig(Config):
              "128-byte swizzle span."),
             (self.stages >= 2 and self.c_stages >= 1, f"stages = {self.stages}, c_stages = {self.c_stages}. At least 2 and 1."),
             (self.group_m >= 1, f"group_m = {self.group_m}. At least 1."),
+            (self.cluster in self.clusters, f"cluster = {self.cluster}. Blocks of a cluster: {' or '.join(map(str, self.clusters))}."),
+            (self.group_m % self.cluster == 0, f"group_m = {self.group_m} in clusters of {self.cluster}. Tile rows of a cluster are walked "
+             "together. Use a multiple."),
             (self.part_m * self.tile_n // 128 <= {1: 128, 2: 192, 3: 96}[self.consumers], f"tile {self.tile_m} x {self.tile_n} takes "
              f"{self.part_m * self.tile_n // 128} registers of sums in each thread of {self.consumers} consumers. Use a smaller tile."),
         ]
@@ -124,6 +131,7 @@ class GemmAllReduceConfig(GemmConfig):
     piece_m: int = 8
 
     runtime: ClassVar[tuple] = ("comm_sms",)
+    clusters: ClassVar[tuple] = (1,)
     #: Bytes of C per second that a communicating SM reduces: measured on two H200s, benchmarks/results/multigpu.jsonl.
     rate: ClassVar[float] = 14.3e9
 
@@ -178,6 +186,7 @@ class AllGatherGemmConfig(GemmConfig):
     depth: int = 8
 
     runtime: ClassVar[tuple] = ("comm_sms", "depth")
+    clusters: ClassVar[tuple] = (1,)
     #: Bytes of A per second that a communicating SM moves: an estimate, not measured.
     rate: ClassVar[float] = 2.2e10
 

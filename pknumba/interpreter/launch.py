@@ -12,6 +12,9 @@ from .semaphore import SemaphoreRing
 from .task import HostTask, RoleTask
 from .tiles import Arena, SharedTile, dtype_of
 
+#: Blocks that a cluster may have on every device of sm_90.
+CLUSTER_LIMIT = 8
+
 
 class Block:
     """One thread block: its shared memory, semaphores and tasks."""
@@ -29,11 +32,26 @@ class Block:
     def __str__(self):
         return str(self.number)
 
-    def tile(self, name, offset, decl):
-        """The tile of declaration `decl` (tiles.Tile) at byte `offset` of the block's shared memory, full of NaN."""
+    @property
+    def seat(self):
+        """Its number in its cluster."""
+        return self.number % self.launch.cluster
+
+    def mates(self):
+        """The blocks of its cluster, itself among them, in order."""
+        first = self.number - self.seat
+        return [self.launch.block(n) for n in range(first, first + self.launch.cluster)]
+
+    @property
+    def arena(self):
+        """Its shared memory."""
         if self._arena is None:
             self._arena = Arena(self.label)
-        tile = SharedTile(self._arena, offset, decl.shape, dtype_of(decl.dtype), name)
+        return self._arena
+
+    def tile(self, name, offset, decl):
+        """The tile of declaration `decl` (tiles.Tile) at byte `offset` of the block's shared memory, full of NaN."""
+        tile = SharedTile(self.arena, offset, decl.shape, dtype_of(decl.dtype), name)
         tile.poison()
         return tile
 
@@ -52,11 +70,14 @@ class Launch:
         queued: blocks that wait for room.
     """
 
-    def __init__(self, session, rank, name, grid, resident):
-        self.session, self.rank, self.name, self.resident = session, rank, name, resident
+    def __init__(self, session, rank, name, grid, resident, cluster=1):
+        self.session, self.rank, self.name, self.resident, self.cluster = session, rank, name, resident, cluster
         self.grid = grid if isinstance(grid, int) else prod(grid)
         if resident is not None and resident < 1:
             raise ConfigError(f"launch {name}: resident = {resident}. At least one block must fit.")
+        if not 1 <= cluster <= CLUSTER_LIMIT or self.grid % cluster:
+            raise ConfigError(f"launch {name}: {self.grid} blocks in clusters of {cluster}. A cluster has 1 to {CLUSTER_LIMIT} blocks, and "
+                              "a grid whole clusters.")
         self.blocks, self.queued, self.running, self.live, self.flying = {}, [], 0, 0, 0
         self.started = self.ended = False
         self._host = self._clock = None
@@ -110,10 +131,10 @@ class Launch:
 
     def _admit(self):
         """Start queued blocks as long as there is room."""
-        while self.queued and (self.resident is None or self.running < self.resident):
-            block = self.queued.pop(0)
-            self.running += 1
-            for task in block.tasks:
+        while self.queued and (self.resident is None or self.running + self.cluster <= self.resident):
+            blocks, self.queued = self.queued[:self.cluster], self.queued[self.cluster:]
+            self.running += self.cluster
+            for task in (t for block in blocks for t in block.tasks):
                 if self._clock is not None:
                     task.begin(self._clock)
                 self.session.begin(task)
@@ -123,8 +144,8 @@ class Launch:
         block = task.block
         block.live -= 1
         self.live -= 1
-        if block.live == 0:
-            self.running -= 1
+        if all(b.live == 0 for b in block.mates()):         # they leave together
+            self.running -= self.cluster
             self._admit()
         self.check_end()
 
@@ -147,8 +168,8 @@ class Launch:
         """The stream is ordered after everything this launch did; its clock components may be used again."""
         session, total = self.session, self._clock
         for block in self.blocks.values():
-            if block.tasks:
-                total = join(total, _end_of(block))
+            if block.tasks and not block.seat:
+                total = join(total, _end_of([t for b in block.mates() for t in b.tasks]))
         session.join_stream(self.rank, total)
         stream = session.stream(self.rank)
         session.components.give_back(self.rank, [pair for b in self.blocks.values() for t in b.tasks for pair in t.used()])
@@ -158,19 +179,19 @@ class Launch:
                     additions.prune(stream)
 
 
-def _end_of(block):
-    """The clock after the block's last role and copy. ProtocolError if a load was still in flight when the roles ended."""
-    clock = block.tasks[0].clock
-    for task in block.tasks[1:]:
+def _end_of(tasks):
+    """The clock after the last role and copy of a cluster. ProtocolError if a load was still in flight when the roles ended."""
+    clock = tasks[0].clock
+    for task in tasks[1:]:
         clock = join(clock, task.clock)
-    for task in block.tasks:
+    for task in tasks:
         for component, epoch in task.slots:
             if not covers(clock, component, epoch):
                 place = where(task.sites.get(component))
                 raise ProtocolError(f"{task.name}: ended while a load into its shared memory may be in flight, that of {place}. "
                                     "Nobody waits for its semaphore, and shared memory is gone when the block ends. Wait for every "
                                     "phase that a load completes.",
-                                    rank=task.rank, block=block.number, role=task.role.name, task=task.name)
+                                    rank=task.rank, block=int(task.block), role=task.role.name, task=task.name)
         for component, epoch in task.used():
             clock = advance(clock, component, epoch)
     return clock

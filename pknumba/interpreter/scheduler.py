@@ -59,8 +59,9 @@ class Session(History):
         self.begin(task)
         return task
 
-    def launch(self, rank, name, grid, resident=None):
-        """A Launch of `grid` blocks on `rank`, of which `resident` fit at once (None: all). It starts in Launch.wait().
+    def launch(self, rank, name, grid, resident=None, cluster=1):
+        """A Launch of `grid` blocks on `rank`, of which `resident` fit at once (None: all), in clusters of `cluster` blocks. It starts in
+        Launch.wait().
 
         Called from a host task, or from plain code while run() is not running.
         """
@@ -68,7 +69,7 @@ class Session(History):
         earlier = self.launches.get(rank)
         if earlier is not None and earlier.started and not earlier.ended:
             earlier.wait()
-        launch = self.launches[rank] = Launch(self, rank, name, grid, resident)
+        launch = self.launches[rank] = Launch(self, rank, name, grid, resident, cluster)
         return launch
 
     def block_host(self, condition, why):

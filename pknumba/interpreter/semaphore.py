@@ -11,7 +11,8 @@ class SemaphoreRing:
 
     def __init__(self, block, name, decl, arrivals):
         self.name, self.decl = name, decl
-        self._semaphores = [Semaphore(block, f"{name}[{i}]", decl.by, arrivals) for i in range(decl.n)]
+        place = len(block.rings)
+        self._semaphores = [Semaphore(block, f"{name}[{i}]", decl.by, arrivals, (place, i), decl.of) for i in range(decl.n)]
 
     def __len__(self):
         return len(self._semaphores)
@@ -27,14 +28,14 @@ class SemaphoreRing:
 
 
 class Semaphore:
-    """An mbarrier: `arrivals` arrivals and no outstanding bytes complete a phase.
+    """An mbarrier: `arrivals` arrivals and no outstanding bytes complete a phase. One `of` a "cluster" stands for those of all its blocks.
 
     The phase is counted in full, so that a wait whose parity no longer says which phase it means is found. ``clock``
     collects what arrived in the open phase; ``complete_clock`` keeps that of the last two phases, by parity.
     """
 
-    def __init__(self, block, name, by, arrivals):
-        self.block, self.name, self.by, self.arrivals = block, name, by, arrivals
+    def __init__(self, block, name, by, arrivals, place=(0, 0), of="block"):
+        self.block, self.name, self.by, self.arrivals, self.place, self.of_cluster = block, name, by, arrivals, place, of == "cluster"
         self.phase = self.arrived = self.pending_bytes = 0
         self.arrived_by, self.last_by, self.waiters, self.seen = [], [], [], {}
         self.clock, self.complete_clock = None, [None, None]
@@ -68,19 +69,42 @@ class Semaphore:
             task.session.note(task, "wait", f"{self.name} {what}", begun)
 
     def arrive(self):
-        """One arrival of this worker (release). PTX: mbarrier.arrive."""
-        self.expect(0)
+        """One arrival of this worker, in a cluster on the semaphore of every block (release). PTX: mbarrier.arrive."""
+        task = current()
+        for block in self._blocks():
+            self.of(block)._arrive(task, 0)
+        self._after(task)
 
     def expect(self, nbytes):
         """Arrive, and announce `nbytes` that copies will complete. PTX: mbarrier.arrive.expect_tx."""
         task = current()
+        if self.of_cluster and len(self._blocks()) > 1:
+            raise error(ContractError, task, f"semaphore {self.name} is declared of=\"cluster\", {task.role.name} may not expect bytes on "
+                                             "it. A block announces its own bytes on its own semaphore. Declare another one.",
+                        semaphore=self.name)
+        self._arrive(task, nbytes)
+        self._after(task)
+
+    def of(self, block):
+        """The same semaphore in another block of the cluster."""
+        ring, i = self.place
+        return self if block is self.block else block.rings[ring][i]
+
+    def _blocks(self):
+        return self.block.mates() if self.of_cluster else (self.block,)
+
+    def _after(self, task):
+        if task.session.races:
+            task.tick()
+        task.pause()
+
+    def _arrive(self, task, nbytes):
         if task.role.name != self.by:
             raise error(ContractError, task, f"semaphore {self.name} is declared by={self.by!r}, {task.role.name} may not arrive "
                                              "on it.",
                         semaphore=self.name)
         if task.session.races:
             self._release(task.clock, (task.component, task.epoch))
-            task.tick()
         self.pending_bytes += int(nbytes)
         self.arrived += 1
         self.arrived_by.append(task.name)
@@ -91,7 +115,6 @@ class Semaphore:
                                              f"{names(self.arrived_by)}), expected {self.arrivals}. Each worker of {self.by} "
                                              "arrives once a phase.", semaphore=self.name)
         self._update(task.session)
-        task.pause()
 
     # ---- the session's side
     def complete(self, nbytes, clock, at, name):
@@ -140,7 +163,7 @@ class Semaphore:
 
     def awaits(self, task):
         """The tasks that have not arrived in the open phase."""
-        return [t for t in self.block.tasks if t.role.name == self.by and t.name not in self.arrived_by]
+        return [t for b in self._blocks() for t in b.tasks if t.role.name == self.by and t.name not in self.arrived_by]
 
     def progress(self, task):
         """(expected, seen) arrivals of the open phase."""

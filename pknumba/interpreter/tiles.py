@@ -56,7 +56,7 @@ class SharedTile:
                               f"{SHARED_LIMIT}. Use smaller tiles or fewer stages.")
         self.array = arena.bytes[offset:offset + self.nbytes].view(dtype).reshape(self.shape)
         self._flat = arena.bytes[offset:offset + self.nbytes].view(_POISON[dtype.itemsize][0])
-        self._parts, self._cell = {}, None
+        self._parts, self._shares, self._cell = {}, {}, None
 
     @property
     def label(self):
@@ -83,6 +83,17 @@ class SharedTile:
             first = first * n + i
         size = prod(rest) * self.dtype.itemsize
         return SharedTile(self.arena, self.offset + first * size, rest, self.dtype, f"{self.name}[{', '.join(map(str, key))}]")
+
+    def share(self, block, n, parts):
+        """The n-th of `parts` equal shares of the rows of this tile, in the memory of `block`."""
+        key = block.number, n, parts
+        found = self._shares.get(key)
+        if found is None:
+            rows = self.shape[0] // parts
+            at = self.offset + n * rows * self.shape[1] * self.dtype.itemsize
+            name = self.name if parts == 1 else f"{self.name} rows {n * rows} to {(n + 1) * rows}"
+            found = self._shares[key] = SharedTile(block.arena, at, (rows, self.shape[1]), self.dtype, name)
+        return found
 
     @property
     def shadow(self):

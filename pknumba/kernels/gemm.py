@@ -1,8 +1,8 @@
 """GEMM: C = A @ B. A (M, K) row-major, B (K, N) row-major or the transpose of a row-major (N, K), C (M, N) row-major."""
 
 from ..config import GemmConfig
-from ..primitives import (accumulator, arrive, expect, fence_async, load_async, mma, mma_wait, ring, store, store_add_async,
-                          store_async, store_async_read_wait, tile_coord, turn_pass, turn_wait, wait)
+from ..primitives import (accumulator, arrive, expect, fence_async, load_async, load_multicast, mma, mma_wait, ring, store,
+                          store_add_async, store_async, store_async_read_wait, tile_coord, turn_pass, turn_wait, wait)
 from ..templates import LCS, Whole, multiply
 from ..tiles import Semaphore, Tile, shared
 
@@ -19,7 +19,7 @@ class Gemm(LCS):
             a=Tile((cfg.stages, cfg.parts, cfg.part_m, cfg.tile_k), cfg.dtype, cfg.a_swizzle),
             b=Tile((cfg.stages, *cfg.b_shape), cfg.dtype, cfg.b_swizzle),
             c=Tile((cfg.c_stages, cfg.parts, cfg.part_m, cfg.panel_n), cfg.dtype, cfg.c_swizzle),
-            ab_full=Semaphore(cfg.stages, by="loader"), ab_empty=Semaphore(cfg.stages, by="consumer"),
+            ab_full=Semaphore(cfg.stages, by="loader"), ab_empty=Semaphore(cfg.stages, by="consumer", of="cluster"),
             c_full=Semaphore(cfg.c_stages, by="consumer"), c_empty=Semaphore(cfg.c_stages, by="storer"),
             c_turn=Semaphore(1, by="consumer"))
 
@@ -36,7 +36,7 @@ class Gemm(LCS):
             wait(s.ab_empty[stage], phase ^ 1)
             expect(s.ab_full[stage], s.a[stage], s.b[stage])
             load_async(s.a[stage], g.A, (task.row, k), s.ab_full[stage], task.first)
-            load_async(s.b[stage], g.B, (task.col, k) if cfg.b_transposed else (k, task.col), s.ab_full[stage])
+            load_multicast(s.b[stage], g.B, (task.col, k) if cfg.b_transposed else (k, task.col), s.ab_full[stage])
 
     @staticmethod
     def consumer(cfg, g, s, task):              # a warpgroup: rows task.part of the tile

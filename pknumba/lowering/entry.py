@@ -45,6 +45,10 @@ class Plan:
         return (*self.tensors, *self.counters, *self.numbers, "epoch")
 
     @property
+    def cluster(self):
+        return max(r.cluster for r in self.roles.values())
+
+    @property
     def threads(self):
         return 128 * self.roles["consumer"].workers + 128 if "consumer" in self.roles else 32 * self.roles["communicator"].workers
 
@@ -83,7 +87,11 @@ def _bind(target):
 
 def _begin(plan):
     """An intrinsic that sets the block up: semaphores, the launch context, and the wait for the kernel before this one."""
-    counts = [(at + 8 * i, plan.roles[d.by].arrivals) for at, d in plan.places.values() if isinstance(d, Semaphore) for i in range(d.n)]
+    counts = [(at + 8 * i, d.arrivals(plan.roles[d.by])) for at, d in plan.places.values() if isinstance(d, Semaphore) for i in range(d.n)]
+
+    # in a cluster, others may arrive here as soon as they run
+    meet = "bar.sync 0;" if plan.cluster == 1 else "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
+    show = "fence.proxy.async.shared::cta;" if plan.cluster == 1 else "fence.mbarrier_init.release.cluster; fence.proxy.async;"
 
     @extending.intrinsic
     def begin(tyctx, parameters):
@@ -93,11 +101,20 @@ def _begin(plan):
             with p.when(b.icmp_unsigned("==", p("mov.u32 $0, %tid.x;", out=[I32], pure=True), p.const(0))):
                 for at, n in counts:
                     p(f"mbarrier.init.shared::cta.b64 [$0+{at}], {n};", base)
-                p(f"st.shared.u64 [$0+{CONTEXT}], $1; fence.proxy.async.shared::cta;", base, b.extract_value(args[0], len(sig.args[0]) - 1))
-            p("bar.sync 0; griddepcontrol.wait; griddepcontrol.launch_dependents;")
+                p(f"st.shared.u64 [$0+{CONTEXT}], $1; {show}", base, b.extract_value(args[0], len(sig.args[0]) - 1))
+            p(f"{meet} griddepcontrol.wait; griddepcontrol.launch_dependents;")
             return base
         return types.int32(parameters), codegen
     return begin
+
+
+@extending.intrinsic
+def _leave(tyctx):
+    """Until every block of the cluster is here: until then it may write to this block's shared memory or arrive there."""
+    def codegen(context, b, sig, args):
+        Ptx(context, b, ())("barrier.cluster.arrive.relaxed; barrier.cluster.wait;")
+        return context.get_dummy_value()
+    return types.void(), codegen
 
 
 def _epoch(plan):
@@ -171,7 +188,7 @@ def _source(plan):
     few, many = ("few()", "many()") if plan.registers[0] else ("pass", "pass")
     compute = _COMPUTE.format(pad=pad, consumers=consumers, few=few, many=many, helpers="\n".join(calls))
     if not comm:
-        return "\n".join(lines) + compute
+        return "\n".join(lines) + compute + ("\n    leave()" if plan.cluster > 1 else "")
     communicate = _COMMUNICATE.format(pad=pad, warps=comm.workers, only=only)
     return "\n".join(lines) + "\n    if block < sms:" + compute + "\n    else:" + communicate
 
@@ -185,7 +202,7 @@ def make_entry(plan):
     forget()
     steps = device(plan.kernel.steps)
     space = dict(cfg=plan.cfg, i32=_i32, begin=_begin(plan), get_epoch=_epoch(plan), warpgroup=_warpgroup, warp=_warp,
-                 few=_set_registers("dec", plan.registers[0]), many=_set_registers("inc", plan.registers[1]),
+                 few=_set_registers("dec", plan.registers[0]), many=_set_registers("inc", plan.registers[1]), leave=_leave,
                  cuda=cuda)
     for name, role in plan.roles.items():
         space[name] = device(plan.drivers[name](plan.kernel.played(name, device), steps))

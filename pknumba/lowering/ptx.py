@@ -211,6 +211,21 @@ class Ptx:
         rank = self.b.and_(self.thread(), self.const({"warpgroup": 127, "warp": 31}[scope]))
         return self.b.if_then(self.b.icmp_unsigned("==", rank, self.const(0)))
 
+    @contextlib.contextmanager
+    def leaders(self, scope, n):
+        """``with p.leaders(scope, n) as i``: n threads of the worker at once, i = 0 .. n - 1; a single thread does all in turn."""
+        if scope == "thread":
+            with cgutils.for_range(self.b, self.const(n)) as loop:
+                yield loop.index
+        else:
+            number = self.thread() if scope == "warpgroup" else self.lane()
+            with self.when(self.b.icmp_unsigned("<", number, self.const(n))):
+                yield number
+
+    def seat(self):
+        """Number of this block in its cluster."""
+        return self("mov.u32 $0, %cluster_ctarank;", out=[I32], pure=True)
+
     def sync_worker(self, role):
         """All threads of the worker meet. Barrier numbers are literal: a register operand would reserve all sixteen."""
         if role.scope == "warp":

@@ -52,7 +52,7 @@ def _shared_field(_, ty, name):
     decl = ty.places[name][1]
     if isinstance(decl, Tile):
         return TileType(name, decl.shape, decl.dtype, decl.swizzle, ty.role)
-    return SemaphoreType(name, decl.by, ty.role, ring=True)
+    return SemaphoreType(name, decl.by, decl.of, ty.role, ring=True)
 
 
 def _config_field(_, ty, name):
@@ -81,7 +81,7 @@ class _GetItem(AbstractTemplate):
     def generic(self, args, kws):
         base, index = args
         if isinstance(base, SemaphoreType) and base.ring:
-            return signature(SemaphoreType(base.ident, base.by, base.role, ring=False), base, types.int32)
+            return signature(SemaphoreType(base.ident, base.by, base.of, base.role, ring=False), base, types.int32)
         if isinstance(base, TileType):
             depth = len(index) if isinstance(index, types.BaseTuple) else 1
             need(depth <= len(base.shape) - 2, f"{base}: {depth} indices. Only its leading dimensions can be indexed.")

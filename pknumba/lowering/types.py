@@ -49,9 +49,14 @@ class TileType(Scoped):
 class SemaphoreType(Scoped):
     """One mbarrier, or a ring of them; the value is its shared address."""
 
-    def __init__(self, ident, by, role, ring):
-        self.ident, self.by, self.ring = ident, by, ring
-        super().__init__((ident, by, ring), role)
+    def __init__(self, ident, by, of, role, ring):
+        self.ident, self.by, self.of, self.ring = ident, by, of, ring
+        super().__init__((ident, by, of, ring), role)
+
+    @property
+    def blocks(self):
+        """Blocks whose semaphores one arrival reaches."""
+        return self.role.cluster if self.of == "cluster" else 1
 
 
 class SharedType(Scoped):

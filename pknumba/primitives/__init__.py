@@ -1,6 +1,7 @@
 """The vocabulary of kernels. Each primitive is a plain function (its body is the CPU meaning); beside it stands its PTX."""
 
 from .boxes import copy_box, entry, reduce_box
+from .clusters import load_multicast
 from .elements import cast, exp2, fill, fill_rows, log2, mask, maximum, minimum, row_max, row_sum
 from .index import div, i32, least, mod, ring, tile_coord
 from .meetings import announce, await_all, tick, times
@@ -16,7 +17,7 @@ from .tma import (fence_async, load_async, store_add_async, store_async, store_a
 
 __all__ = ["accumulator", "all_reduce", "announce", "arrive", "as_operand", "await_all", "barrier", "broadcast", "cast",
            "copy_box", "div", "entry", "exp2", "expect", "fence_async", "fill", "fill_rows", "i32", "keep_epoch", "least", "load",
-           "load_async", "load_rows", "log2", "mask", "maximum", "minimum", "mma", "mma_wait", "mod", "reduce", "reduce_box",
-           "reduce_packets", "ring", "row_max", "row_sum", "send_packets", "signal", "signal_all", "store", "store_add_async",
+           "load_async", "load_multicast", "load_rows", "log2", "mask", "maximum", "minimum", "mma", "mma_wait", "mod", "reduce",
+           "reduce_box", "reduce_packets", "ring", "row_max", "row_sum", "send_packets", "signal", "signal_all", "store", "store_add_async",
            "store_async", "store_async_read_wait", "store_async_wait", "store_max_async", "store_min_async", "store_rows",
            "sync", "take", "tick", "tile_coord", "times", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until"]

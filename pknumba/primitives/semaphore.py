@@ -4,6 +4,11 @@ A semaphore starts in phase 0 and flips when every declared arrival is in and no
 ``wait(sem, p)`` returns once the phase of parity ``p`` is complete. ``arrive`` releases and ``wait`` acquires at block
 scope: what a role wrote before its arrive is visible after the wait. A tile written by ordinary stores and read by the
 bulk copy engine or wgmma also needs ``fence_async`` before the arrive.
+
+Semaphores declared ``of="cluster"`` are completed by the workers of all blocks of a cluster: each arrives on its own block's and, at
+the same place, on that of every other block. Towards those an arrival says that this worker has *read* what it read, so memory that
+all of them fill may be filled again (``load_multicast``); it publishes no ordinary writes. A release at cluster scope would, and is a
+fence of the whole GPU each time: 20 % of a GEMM.
 """
 
 from ..lowering import need, primitive
@@ -53,9 +58,9 @@ def arrive(sem):
     """One arrival of this worker (release, block scope). Only the role named in the declaration may arrive.
 
     Args:
-        sem: one semaphore, ``s.name[stage]``.
+        sem: one semaphore, ``s.name[stage]``; one ``of="cluster"`` stands for those of all blocks of the cluster.
 
-    PTX: mbarrier.arrive.release.cta, by one thread of the worker.
+    PTX: mbarrier.arrive.release.cta, by one thread of the worker; in a cluster by one for each block, after mapa.
     """
     sem.arrive()
 
@@ -63,10 +68,15 @@ def arrive(sem):
 @arrive.lowering
 def _(sem):
     _arrives(sem)
+    remote = "{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; mbarrier.arrive.release.cta.shared::cluster.b64 _, [a]; }"
 
     def emit(p, sem_at):
-        with p.leader(sem.role.scope):
-            p("mbarrier.arrive.release.cta.shared::cta.b64 _, [$0];", sem_at)
+        if sem.blocks > 1:
+            with p.leaders(sem.role.scope, sem.blocks) as block:
+                p(remote, sem_at, block)
+        else:
+            with p.leader(sem.role.scope):
+                p("mbarrier.arrive.release.cta.shared::cta.b64 _, [$0];", sem_at)
     return emit
 
 
@@ -75,8 +85,8 @@ def expect(sem, *tiles):
     """Arrive (release, block scope), and announce that the bytes of ``tiles`` will be loaded: the phase completes with them.
 
     Args:
-        sem: one semaphore, ``s.name[stage]``, on which this role arrives.
-        tiles: the shared tiles that ``load_async`` will fill and complete on ``sem``.
+        sem: one semaphore of this block, ``s.name[stage]``, on which this role arrives.
+        tiles: the shared tiles that ``load_async`` or ``load_multicast`` will fill and complete on ``sem``.
 
     PTX: mbarrier.arrive.expect_tx.release.cta.
     """
@@ -86,6 +96,8 @@ def expect(sem, *tiles):
 @expect.lowering
 def _(sem, *tiles):
     _arrives(sem)
+    need(sem.blocks == 1, f"{sem.role.name}: expects bytes on {sem.ident}, declared of=\"cluster\". A block announces its own bytes on its "
+         "own semaphore. Declare another one.")
     nbytes = sum(tile.nbytes for tile in tiles)
     need(nbytes < 1 << 20, f"{sem.role.name}: expects {nbytes} bytes in one phase. An mbarrier counts up to 1048575. Use smaller stages.")
     return lambda p, sem_at, *_: p(f"mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [$0], {nbytes};", sem_at)

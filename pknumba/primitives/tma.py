@@ -14,15 +14,17 @@ from ..interpreter import fence_async as _fence
 from ..lowering import constant, need, primitive
 
 
-def _boxes(tensor, tile):
-    """Cut a tile into boxes that one instruction moves: [(byte offset, row, column)], and the box (rows, columns)."""
+def _boxes(tensor, tile, blocks=1):
+    """Cut a tile, or the first share of one whose rows ``blocks`` blocks share, into boxes that one instruction moves: [(byte offset,
+    row, column)], and the box (rows, columns)."""
     lead, span = prod(tile.shape[:-2]), tile.rows * tile.panel * tile.itemsize
     need(len(tile.shape) >= 2, f"{tile.role.name}: {tile} is no tile.")
     need(tensor.dtype == tile.dtype, f"{tile.role.name}: moves {tensor.ident} ({tensor.dtype}) and {tile} ({tile.dtype}). "
          "A bulk copy does not convert. Declare the tile with the tensor's dtype.")
     rows = tile.rows * lead if tile.panels == 1 and tile.rows * lead <= 256 else tile.rows
     need(rows <= 256, f"{tile.role.name}: moves {tile} at once. A box has up to 256 rows. Use a smaller tile.")
-    outer = range(0, lead * tile.rows, rows)
+    rows //= blocks
+    outer = range(0, lead * tile.rows // blocks, rows)
     return [(r * tile.cols * tile.itemsize + i * span, r, i * tile.panel) for r in outer for i in range(tile.panels)], (rows, tile.panel)
 
 

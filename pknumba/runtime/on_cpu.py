@@ -71,8 +71,8 @@ class _PartSession:
     def __init__(self, session, ranks):
         self._session, self._ranks = session, ranks
 
-    def launch(self, rank, name, grid, resident=None):
-        return self._session.launch(self._ranks[rank], name, grid, resident)
+    def launch(self, rank, name, grid, resident=None, cluster=1):
+        return self._session.launch(self._ranks[rank], name, grid, resident, cluster)
 
     def __getattr__(self, name):
         return getattr(self._session, name)

@@ -67,7 +67,8 @@ def check_sms(kernel, cfg, num_sms):
 def _grid(kernel, world, cfg, numbers):
     """(blocks, blocks that communicate). A form whose ranks count each other's blocks says how many compute."""
     comm = cfg.comm_sms if kernel.communicates() else 0
-    return numbers.get("blocks", min(numbers["tasks"], world.num_sms - comm)) + comm, comm
+    sms = (world.num_sms - comm) // cfg.cluster * cfg.cluster
+    return numbers.get("blocks", min(numbers["tasks"], sms)) + comm, comm
 
 
 def compiled(kernel, cfg):
@@ -107,7 +108,8 @@ class DeviceCall:
         params = [(_tensor(world, name, matrices[name], record), 128) for name in kernel.tensors]
         params += common_params(kernel, world, numbers, cfg, workspace)
         grid, _ = _grid(kernel, world, cfg, numbers)
-        self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.crowded)
+        self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.crowded,
+                                        cluster=cfg.cluster)
         self.fire = self.launch.fire
 
 
@@ -142,7 +144,7 @@ class InterpretedCall:
         self.workspace.epoch += 1
         fields = {**self.tensors, **self.counters, **self.numbers, "epoch": self.workspace.epoch}
         g = namedtuple("Globals", fields)(**fields)
-        launch = self.world.session.launch(self.world.rank, kernel.__name__, self.grid, self.world.num_sms)
+        launch = self.world.session.launch(self.world.rank, kernel.__name__, self.grid, self.world.num_sms, cfg.cluster)
         drive = {n: kernel.driver(r)(kernel.played(n), kernel.steps) for n, r in self.roles.items()}
         sms = self.grid - self.comm
         for number in range(self.grid):
@@ -165,7 +167,7 @@ class InterpretedCall:
         made = {}
         for name, (offset, decl) in self.places.items():
             if isinstance(decl, Semaphore):
-                made[name] = block.semaphore(name, decl, self.roles[decl.by].arrivals)
+                made[name] = block.semaphore(name, decl, decl.arrivals(self.roles[decl.by]))
             else:
                 made[name] = block.tile(name, offset, decl)
         return namedtuple("Shared", made)(**made)

@@ -9,5 +9,5 @@ class LCS(Template):
 
     @classmethod
     def roles(kernel, cfg):
-        consumer = Role("consumer", "warpgroup", cfg.consumers, together=not cfg.ping_pong)
-        return {r.name: r for r in (Role("loader"), consumer, Role("storer"))}
+        consumer = Role("consumer", "warpgroup", cfg.consumers, together=not cfg.ping_pong, cluster=cfg.cluster)
+        return {r.name: r for r in (Role("loader", cluster=cfg.cluster), consumer, Role("storer", cluster=cfg.cluster))}

@@ -1,0 +1,48 @@
+"""Clusters: the PTX of what blocks of a cluster do to each other, in a product whose tiles share B."""
+
+import re
+
+import pytest
+
+from pknumba.config import GemmConfig
+from pknumba.kernels import Gemm
+
+pytestmark = [pytest.mark.ptx, pytest.mark.timeout(120)]
+
+MULTICAST = ("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster", "mov.b16 m, 3;",
+             "%cluster_ctarank")
+WORDS = {"load_multicast": MULTICAST}
+
+
+def ptx(cfg):
+    from pknumba.lowering.entry import to_ptx
+    return to_ptx(Gemm.plan(cfg))
+
+
+@pytest.fixture(scope="module")
+def text():
+    return ptx(GemmConfig(cluster=2))
+
+
+def test_words(text):
+    assert [w for w in WORDS["load_multicast"] if w not in text] == []
+
+
+def test_a_stage_is_given_back_to_both_blocks(text):
+    """Threads 0 and 1 of a consumer arrive, each at one block: at block scope, since a release at cluster scope is a fence of the GPU."""
+    remote = "mapa.shared::cluster.u32 a, {0}, {1}; mbarrier.arrive.release.cta.shared::cluster.b64 _, [a];"
+    assert len(re.findall(re.escape(remote).replace(r"\{0\}", r"%r\d+").replace(r"\{1\}", r"%r\d+"), text)) == 2
+    assert "release.cluster.shared" not in text and "acquire.cluster.shared" not in text
+
+
+def test_blocks_meet_first_and_last(text):
+    """Semaphores are initialised and shown to the cluster before anyone may arrive; nobody leaves before all are done."""
+    order = ["fence.mbarrier_init.release.cluster;", "barrier.cluster.arrive.release;", "barrier.cluster.wait.acquire;",
+             "griddepcontrol.wait;", "cp.async.bulk.tensor", "barrier.cluster.arrive.relaxed;", "barrier.cluster.wait;"]
+    at = [text.index(w) for w in order]
+    assert at == sorted(at) and text.rindex("mbarrier.init") < at[0] and "bar.sync 0;" not in text
+
+
+def test_a_cluster_of_one_knows_nothing_of_clusters():
+    text = ptx(GemmConfig())
+    assert not re.search(r"multicast|mapa|barrier\.cluster|cluster_ctarank|mbarrier_init", text)
