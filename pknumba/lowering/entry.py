@@ -173,7 +173,7 @@ _COMMUNICATE = """
 
 def _source(plan):
     """Text of the entry: numba cannot loop over functions of different types, so roles are written out."""
-    helpers = [r for r in plan.roles.values() if r.scope == "thread"]
+    helpers = [r for r in plan.roles.values() if r.scope == "thread" and r.name != "communicator"]
     comm = plan.roles.get("communicator")
     only = "if i32(cuda.threadIdx.x) & 31 == 0: " if comm and comm.scope == "thread" else ""
     lines = ["def entry(parameters):", "    base = begin(parameters)",
