@@ -16,6 +16,9 @@ import threading
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from . import bundle
+from .variant import tag
+
 _PACKAGES = ("numba-cuda", "numba", "llvmlite", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink")
 _ROOT = Path(__file__).resolve().parent.parent
 _OWN = [_ROOT / "tiles.py", *(p for part in ("lowering", "primitives", "templates") for p in sorted((_ROOT / part).glob("*.py")))]
@@ -88,8 +91,8 @@ def _collect(name, thing, found):
         found[name] = repr(thing)
 
 
-def key(kernel, cfg):
-    """The name under which that kernel and configuration are kept; None for a kernel whose source cannot be found."""
+def sources(kernel, cfg):
+    """{name: digest or text} of what the code of a kernel depends on; None for a kernel whose source cannot be found."""
     found = {str(p): _source_digest(str(p)) for p in _OWN}
     try:
         for c in (kernel, type(cfg)):
@@ -97,27 +100,45 @@ def key(kernel, cfg):
             _collect("", c, found)
     except (OSError, TypeError):
         return None
+    return found
+
+
+def key(kernel, cfg):
+    """The name under which that kernel and configuration are kept; None for a kernel whose source cannot be found."""
+    found = sources(kernel, cfg)
+    if found is None:
+        return None
     parts = [f"{name}={found[name]}" for name in sorted(found)]
-    parts += [kernel.__module__, kernel.__qualname__, repr(cfg), sys.version.split()[0], *(_version(p) for p in _PACKAGES)]
+    parts += [kernel.__module__, kernel.__qualname__ + tag(), repr(cfg), sys.version.split()[0], *(_version(p) for p in _PACKAGES)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
 
 
 def compiled(kernel, cfg, make_plan):
-    """(cubin, record) of a kernel: from this process, from disk, or built from ``make_plan()`` and kept.
+    """(cubin, record) of a kernel: from this process, from a bundle, from disk, or built from ``make_plan()`` and kept.
 
     Raises: CompileError, ContractError, ConfigError.
     """
     with _lock:
-        if (kernel, cfg) not in _compiled:
-            folder, name = directory(), key(kernel, cfg)
-            found = _read(folder, name) if folder and name else None
-            if found is None:
-                from . import build
-                found = build(make_plan())
-                if folder and name:
-                    _write(folder, name, *found)
-            _compiled[kernel, cfg] = found
-        return _compiled[kernel, cfg]
+        known = kernel, cfg, tag()
+        if known not in _compiled:
+            bundle.record(kernel, cfg)
+            _compiled[known] = bundle.find(kernel, cfg) or _kept(kernel, cfg, make_plan)
+        return _compiled[known]
+
+
+def _kept(kernel, cfg, make_plan):
+    """(cubin, record) from disk, or built and kept there."""
+    folder, name = directory(), key(kernel, cfg)
+    found = _read(folder, name) if folder and name else None
+    if found is None:
+        from . import build
+        try:
+            found = build(make_plan())
+        except ModuleNotFoundError as why:
+            raise bundle.explain(kernel, cfg, why) from why
+        if folder and name:
+            _write(folder, name, *found)
+    return found
 
 
 def _read(folder, name):

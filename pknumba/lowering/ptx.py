@@ -6,6 +6,7 @@ from llvmlite import ir
 from numba.cuda import cgutils, types
 
 from ..tiles import HEADER
+from . import sites, variant
 from .declare import need
 from .types import F32, I32, I64
 
@@ -21,8 +22,9 @@ OWN, TABLE, COUNTERS_WORLD, COUNTERS_RANK = 0, 8, 16, 20
 ERROR, ABORT, LIMIT, CONTEXT_RANK, CONTEXT_SIZE, EPOCH, NUMBER = 0, 8, 16, 24, 28, 32, 36
 #: Words of the error record (pinned host memory), and its first word once it is complete.
 MAGIC = 1611526157
-RECORD = ("magic", "rank", "block", "role", "kind", "which", "expected", "seen", "operator")
-#: What ``kind`` may be: a semaphore (which = its byte offset), or counters (which = number; the array is kind >> 8).
+RECORD = ("magic", "rank", "block", "role", "kind", "which", "expected", "seen", "operator", "told")
+#: What ``kind`` may be: a semaphore (which = its byte offset), or counters (which = number; the array is kind >> 8 & 255). The number
+#: of the source line (``sites``) stands above, from bit 16 on.
 SEMAPHORE, COUNTER = 1, 2
 ROLE_NUMBERS = ("", "loader", "consumer", "storer", "communicator")
 
@@ -258,6 +260,10 @@ class Ptx:
         Returns: [1 or 0 (gave up), *values].
         """
         at = f"${seen + 1}"
+        if not variant.bounded():
+            text = f"{{ .reg .pred p; {declare} mov.u32 $0, 1; AGAIN: {poll} @!p bra AGAIN; {after} }}"
+            out = self(text, base, *args, out=[I32] * (1 + seen))
+            return [out] if not seen else [self.b.extract_value(out, i) for i in range(1 + seen)]
         text = (f"{{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s; {declare} mov.u64 t, %globaltimer; "
                 f"ld.shared.u64 c, [{at}+{CONTEXT}]; ld.global.u64 l, [c+{LIMIT}]; sub.u64 l, l, 1; ld.global.u64 a, [c+{ABORT}]; "
                 f"mov.u32 $0, 1; AGAIN: {poll} @p bra DONE; ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; @p bra GONE; "
@@ -271,21 +277,21 @@ class Ptx:
         self(f"{{ .reg .u64 c; ld.shared.u64 c, [$0+{CONTEXT}]; st.global.u32 [c+{EPOCH}], $1; }}", self.shared_base(), epoch)
 
     def give_up(self, role, kind, which, expected, seen, base=None):
-        """A wait has expired: write the record if nobody did, raise the abort word, and leave.
+        """A wait has expired, or another rank has given up: write the record if nobody did, raise the abort word, and leave.
 
-        Roles of one thread or warp exit. Warpgroups go on with whatever is in their tiles: their named barriers and wgmma
-        must stay complete, and every later wait of this block returns at once.
+        The abort word is 1 + the rank that gave up first; the word after it counts who would write the record. Roles of one thread or
+        warp exit. Warpgroups go on with whatever is in their tiles: their named barriers and wgmma must stay complete, and every later
+        wait of this block returns at once.
         """
         base = self.shared_base() if base is None else base
-        number = ROLE_NUMBERS.index(role.name)
-        self("{ .reg .u64 c, e, a; .reg .u32 s, k; .reg .pred p, q; "
+        word = "st.relaxed.sys.global.u32"
+        self("{ .reg .u64 c, e, a; .reg .u32 s, k; .reg .pred q; "
              f"ld.shared.u64 c, [$0+{CONTEXT}]; ld.global.u64 e, [c+{ERROR}]; ld.global.u64 a, [c+{ABORT}]; "
-             "atom.relaxed.gpu.global.add.u32 s, [a], 1; setp.ne.u32 q, s, 0; @q bra GONE; "
-             f"ld.global.u32 k, [c+{CONTEXT_RANK}]; st.relaxed.sys.global.u32 [e+4], k; mov.u32 k, %ctaid.x; "
-             f"st.relaxed.sys.global.u32 [e+8], k; mov.u32 k, {number}; st.relaxed.sys.global.u32 [e+12], k; "
-             f"mov.u32 k, {kind}; st.relaxed.sys.global.u32 [e+16], k; st.relaxed.sys.global.u32 [e+20], $1; "
-             "st.relaxed.sys.global.u32 [e+24], $2; st.relaxed.sys.global.u32 [e+28], $3; "
-             f"ld.global.u32 k, [c+{NUMBER}]; st.relaxed.sys.global.u32 [e+32], k; fence.acq_rel.sys; "
-             f"mov.u32 k, {MAGIC}; st.relaxed.sys.global.u32 [e], k; GONE: }}", base, which, expected, seen)
+             f"atom.relaxed.gpu.global.add.u32 s, [a+4], 1; setp.ne.u32 q, s, 0; @q bra GONE; ld.global.u32 k, [c+{CONTEXT_RANK}]; "
+             f"{word} [e+4], k; add.u32 k, k, 1; atom.relaxed.gpu.global.cas.b32 s, [a], 0, k; {word} [e+36], s; mov.u32 k, %ctaid.x; "
+             f"{word} [e+8], k; mov.u32 k, {ROLE_NUMBERS.index(role.name)}; {word} [e+12], k; "
+             f"mov.u32 k, {kind | sites.number() << 16}; {word} [e+16], k; {word} [e+20], $1; {word} [e+24], $2; {word} [e+28], $3; "
+             f"ld.global.u32 k, [c+{NUMBER}]; {word} [e+32], k; fence.acq_rel.sys; mov.u32 k, {MAGIC}; {word} [e], k; GONE: }}",
+             base, which, expected, seen)
         if role.scope != "warpgroup":
             self("exit;")

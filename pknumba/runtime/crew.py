@@ -32,7 +32,7 @@ class LocalWorld(World):
             return  # only told that another rank has failed
         self._hub.fail(f"rank {rank} failed with {type(error).__name__}")
         for world in getattr(self, "_worlds", []):
-            world._here.abort()
+            world._here.abort(rank)
 
     def run(self, main, *args):
         """``main(world, *args)`` on every rank; the list of results. The first error is raised, and breaks the world."""

@@ -1,21 +1,23 @@
 """Where a kernel writes that a wait outlasted its limit, and what the host makes of it.
 
-A kernel's bounded wait that expires writes one record of eight 32-bit words into pinned host memory (the magic word last) and
+A kernel's bounded wait that expires writes one record of ten 32-bit words into pinned host memory (the magic word last) and
 raises the abort word, which every other wait of the device looks at; the kernel leaves, and ``world.check()`` raises HangError.
+The host then raises the abort words of the other ranks, whose waits give up in the same way and say who told them to.
 The addresses and the limit reach the kernel in a context block of 64 bytes of device memory, one for each operator's workspace.
 """
 
 import struct
 from collections import namedtuple
 
-__all__ = ["MAGIC_VALUE", "MAGIC", "RANK", "BLOCK", "ROLE", "KIND", "WHICH", "EXPECTED", "SEEN", "OPERATOR", "RECORD_BYTES",
+__all__ = ["MAGIC_VALUE", "MAGIC", "RANK", "BLOCK", "ROLE", "KIND", "WHICH", "EXPECTED", "SEEN", "OPERATOR", "TOLD", "RECORD_BYTES", "ABORT_BYTES",
            "ERROR", "ABORT", "LIMIT", "CONTEXT_RANK", "CONTEXT_SIZE", "EPOCH", "NUMBER", "ABORT_PEERS", "CONTEXT_BYTES",
            "HangRecord", "decode", "describe", "context_bytes"]
 
 #: First word of a record that is complete.
 MAGIC_VALUE = 0x600DF00D
-#: Indices of the record's 32-bit words. OPERATOR is optional: the context block's NUMBER, so that the right names are used.
-MAGIC, RANK, BLOCK, ROLE, KIND, WHICH, EXPECTED, SEEN, OPERATOR = range(9)
+#: Indices of the record's 32-bit words. OPERATOR is optional: the context block's NUMBER, so that the right names are used. The upper
+#: half of KIND is the number of the source line; TOLD is 0, or 1 + the rank that gave up before this one.
+MAGIC, RANK, BLOCK, ROLE, KIND, WHICH, EXPECTED, SEEN, OPERATOR, TOLD = range(10)
 #: Bytes of the pinned memory that holds the record.
 RECORD_BYTES = 256
 
@@ -25,15 +27,20 @@ RECORD_BYTES = 256
 ERROR, ABORT, LIMIT, CONTEXT_RANK, CONTEXT_SIZE, EPOCH, NUMBER, ABORT_PEERS = 0, 8, 16, 24, 28, 32, 36, 40
 #: Bytes of a context block.
 CONTEXT_BYTES = 64
+#: Bytes of a rank's abort memory: the abort word (0, or 1 + the rank that gave up first), and a word that elects the record's writer.
+ABORT_BYTES = 8
 
-#: What a record says, as integers.
-HangRecord = namedtuple("HangRecord", "rank block role kind which expected seen operator")
+#: What a record says, as integers; ``site`` is the number of a source line, ``told`` the rank that gave up before, or None.
+HangRecord = namedtuple("HangRecord", "rank block role kind which expected seen operator site told", defaults=(0, None))
 
 
 def decode(data):
     """The HangRecord in the bytes of a record; None if it is not complete."""
-    words = struct.unpack_from("<9I", data)
-    return HangRecord(*words[1:]) if words[0] == MAGIC_VALUE else None
+    words = struct.unpack_from("<10I", data)
+    if words[0] != MAGIC_VALUE:
+        return None
+    told = words[TOLD] - 1 if words[TOLD] else None
+    return HangRecord(*words[1:TOLD])._replace(kind=words[KIND] & 0xFFFF, site=words[KIND] >> 16, told=told)
 
 
 def describe(record, names=None):

@@ -56,7 +56,7 @@ class Gpu:
         self._host, self.error_record = driver.alloc_host(hang.RECORD_BYTES)
         ctypes.memset(self._host, 0, hang.RECORD_BYTES)
         self._magic = ctypes.c_uint32.from_address(self._host)
-        self._abort = self.memory.allocate(4, "World", zero=True)
+        self._abort = self.memory.allocate(hang.ABORT_BYTES, "World", zero=True)
         self.abort_word, self.abort_table = self._abort.pointers[link.rank], self._abort.table
         self.names, self._numbers = {}, 0
 
@@ -108,20 +108,24 @@ class Gpu:
     def hang_error(self, record, names):
         """The HangError of a record, in the words of the operator that wrote it."""
         report = hang.describe(record, self.names.get(record.operator) or names)
+        if record.told not in (None, self.link.rank):
+            return HangError(f"World: {report}, when rank {record.told} had failed or given up. Nobody waits for a rank of a broken world. "
+                             "Look at that rank's own error; make a new world.", report=report, record=record)
         return HangError(f"World: {report}. A device waits {self.limit_s:g} s at most for another rank. Look at what that rank "
                          "did instead, or raise PKNUMBA_WAIT_LIMIT_S; the world is broken, make a new "
                          "one.", report=report, record=record)
 
-    def abort(self):
-        """Make every wait on this device give up."""
+    def abort(self, by, ranks=None):
+        """Make every wait on this device give up, because rank `by` has; on the devices of `ranks` too."""
         try:
             with driver.using(self.device):
                 stream = driver.stream_create()
-                driver.memset_u32(self.abort_word, 1, 1, stream)
+                for rank in (self.link.rank,) if ranks is None else ranks:
+                    driver.memset_u32(self._abort.pointers[rank], 1 + by, 1, stream)
                 driver.stream_synchronize(stream)
                 driver.stream_destroy(stream)
-        except DriverError:
-            pass  # a lost context waits for nothing
+        except (DriverError, TypeError):
+            pass  # a lost context waits for nothing; a released allocation has no pointers
 
     def context(self, limit_s, names):
         """A new ContextBlock of this rank."""

@@ -10,8 +10,9 @@ from ..tiles import Semaphore
 
 #: A matrix as a kernel sees it. ``pointer``: device address, or None; ``arrays``: NumPy arrays by rank (interpreter);
 #: ``peers``: device address of the table of every rank's address, or 0; ``pitch``: bytes between rows; ``targets``: what the copy
-#: engine may move to and from ranks, ((address, rows) of each), or None.
-Matrix = namedtuple("Matrix", "pointer rows cols pitch dtype peers arrays targets", defaults=(None, 0, 0, 0, "", 0, None, None))
+#: engine may move to and from ranks, ((address, rows) of each), or None; ``outer``: ((extent, bytes apart), ...) of an array of
+#: matrices, the nearest dimension first.
+Matrix = namedtuple("Matrix", "pointer rows cols pitch dtype peers arrays targets outer", defaults=(None, 0, 0, 0, "", 0, None, None, ()))
 
 #: Slots for tensor maps in the parameter of a tensor, and the bytes of a header and of a map.
 _SLOTS, _HEADER = 2, 128
@@ -43,11 +44,11 @@ def _tensor(world, name, m, record):
     from ..runtime import tensormap
     header = struct.pack("<QQQIIIIQ", m.pointer, m.peers, m.pitch, m.rows, m.cols, world.size, world.rank, 0)
     for rows, cols, swizzle in record["peer_boxes"].get(name, ()):
-        maps = [tensormap.encode(p, (r, m.cols), m.pitch, m.dtype, (rows, cols), swizzle, name) for p, r in m.targets]
+        maps = [tensormap.encode(p, (r, m.cols), m.pitch, m.dtype, (rows, cols), swizzle, name, m.outer) for p, r in m.targets]
         header += struct.pack("<Q", device_table(world, b"".join(maps)))
     blob = header.ljust(_HEADER, b"\0")
     for rows, cols, swizzle in record["boxes"].get(name, ()):
-        blob += tensormap.encode(m.pointer, (m.rows, m.cols), m.pitch, m.dtype, (rows, cols), swizzle, name)
+        blob += tensormap.encode(m.pointer, (m.rows, m.cols), m.pitch, m.dtype, (rows, cols), swizzle, name, m.outer)
     return blob.ljust(_HEADER * (1 + _SLOTS), b"\0")
 
 
@@ -114,13 +115,15 @@ class DeviceCall:
 
 
 def describe_hang(kernel, cfg, r):
-    """Who waited for what, from the record that a device wrote."""
+    """Who waited for what at which source line, from the record that a device wrote."""
     record = compiled(kernel, cfg)[1]
     role = ("?", "loader", "consumer", "storer", "communicator")[r.role if r.role < 5 else 0]
-    who = f"{kernel.__name__}: rank {r.rank} block {r.block} {role} waits for"
+    at = f" at {record['sites'][r.site - 1]}" if 0 < r.site <= len(record["sites"]) else ""
+    who = f"{kernel.__name__}: rank {r.rank} block {r.block} {role}{at} waits for"
     if r.kind & 255 == 1:
         ring = [(n, (r.which - at) // 8) for n, (at, count) in record["semaphores"].items() if at <= r.which < at + 8 * count]
-        return f"{who} semaphore {ring[0][0]}[{ring[0][1]}] phase {r.expected}" if ring else f"{who} a semaphore at {r.which}"
+        what = f"semaphore {ring[0][0]}[{ring[0][1]}]" if ring else f"a semaphore at {r.which}"
+        return f"{who} {what}: expected phase {r.expected} to be complete, seen phase {r.expected ^ 1}"
     counter = record["counters"][r.kind >> 8] if r.kind >> 8 < len(record["counters"]) else "?"
     return f"{who} counter {counter}[{r.which}]: expected {r.expected}, seen {r.seen}"
 

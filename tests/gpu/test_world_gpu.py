@@ -36,7 +36,7 @@ def test_abort_ends_waits(world, cubin):
     stream = driver.stream_create()
     driver.load(cubin, "wait_for").launcher(1, 1, [u64(flag.pointer), u64(block.pointer), *u32(1)]).fire(stream)
     assert not driver.stream_done(stream)
-    world._here.abort()
+    world._here.abort(0)
     driver.stream_synchronize(stream)
     world.check()
     assert hang.MAGIC_VALUE == 0x600DF00D

@@ -36,7 +36,7 @@ def test_only_these_synchronise(texts, name):
                r"mbarrier\.arrive\.release\.cta\.shared::cta\.b64", r"mbarrier\.arrive\.expect_tx\.release\.cta\.shared::cta\.b64",
                r"fence\.proxy\.async", r"fence\.proxy\.async\.shared::cta", r"fence\.acq_rel\.sys",
                r"red\.(release|relaxed)\.sys\.global\.add\.u32",
-               r"ld\.acquire\.sys\.global\.u32", r"atom\.relaxed\.gpu\.global\.add\.u32")
+               r"ld\.acquire\.sys\.global\.u32", r"atom\.relaxed\.gpu\.global\.(add\.u32|cas\.b32)")
     for s in texts[name]:
         found = re.search(r"(?<![\w.])(mbarrier|fence|membar|red|atom|(ld|st)\.(acquire|release|volatile))\b[.\w:]*", s)
         if found:

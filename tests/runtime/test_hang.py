@@ -18,8 +18,10 @@ def write(world, *words):
 
 
 def test_layout():
-    data = struct.pack("<9I", hang.MAGIC_VALUE, 1, 2, 3, 4, 5, 6, 7, 8)
-    assert hang.decode(data) == (1, 2, 3, 4, 5, 6, 7, 8) and hang.decode(bytes(36)) is None
+    data = struct.pack("<10I", hang.MAGIC_VALUE, 1, 2, 3, 4 + (11 << 16), 5, 6, 7, 8, 3)
+    assert hang.decode(data) == (1, 2, 3, 4, 5, 6, 7, 8, 11, 2) and hang.decode(bytes(40)) is None
+    assert hang.decode(struct.pack("<10I", hang.MAGIC_VALUE, *range(9))).told == 7
+    assert hang.decode(struct.pack("<10I", hang.MAGIC_VALUE, *[0] * 9)).told is None
     assert struct.unpack_from("<I", data, 4 * hang.SEEN) == (7,)
     block = hang.context_bytes(0x1111, 0x2222, 2.5, 3, 4, 5, 6, 0x7777)
     assert len(block) == hang.CONTEXT_BYTES

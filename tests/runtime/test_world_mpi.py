@@ -75,7 +75,7 @@ def test_a_dropped_world_warns_and_runs_no_collective(gpus):
         gc.collect()
         say("gone")
     """, {"PYTHONWARNINGS": "always::ResourceWarning"})
-    assert "gone" in out and out.count("dropped, not closed; 4 bytes") == 1
+    assert "gone" in out and out.count("dropped, not closed; 8 bytes") == 1
 
 
 def test_agree_and_split(gpus):

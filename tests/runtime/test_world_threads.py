@@ -85,7 +85,7 @@ def test_a_failing_thread_frees_the_others(stub):
     with pytest.raises(KeyError, match="mine"):
         world.run(main)
     assert time.monotonic() - started < 5
-    assert stub.log("cuMemsetD32Async").count("cuMemsetD32Async 1 1") == 3  # every abort word was raised
+    assert stub.log("cuMemsetD32Async").count("cuMemsetD32Async 3 1") == 3  # every abort word says: rank 2
     world.close()
     assert stub.live() == 0
 
