@@ -11,6 +11,7 @@ from .subject import attribute, words
 #: Rule's name -> function.
 RULES = {}
 _STORES = ("store_async", "store_add_async", "store_min_async", "store_max_async")
+_LOADS = ("load_async", "load_multicast")
 _SIGNALS = ("signal", "signal_all", "announce", "barrier")
 _ARRIVALS = ("arrive", "expect")
 
@@ -112,7 +113,7 @@ def bytes_announced(subject):
         for call in calls:
             if call.name == "expect" and call.node.args:
                 announced.setdefault(_tile(call.node.args[0]), (call, set()))[1].update(_tile(a) for a in call.node.args[1:])
-            elif call.name == "load_async" and len(call.node.args) >= 4:
+            elif call.name in _LOADS and len(call.node.args) >= 4:
                 loaded.setdefault(_tile(call.node.args[3]), set()).add(_tile(call.node.args[0]))
         for name, (call, tiles) in announced.items():
             if name and None not in tiles | loaded.get(name, set()) and tiles != loaded.get(name, tiles):
@@ -193,7 +194,7 @@ def read_without_wait(subject):
     loads = {}
     for role, calls in subject.roles.items():
         for call in calls:
-            if call.name == "load_async" and len(call.node.args) >= 4:
+            if call.name in _LOADS and len(call.node.args) >= 4:
                 loads.setdefault(_tile(call.node.args[0]), set()).add(_tile(call.node.args[3]))
     for role, calls in subject.roles.items():
         waited = set()
@@ -205,6 +206,17 @@ def read_without_wait(subject):
                     if tile in loads and None not in loads[tile] and not loads[tile] & waited:
                         yield role, call, (f"uses s.{tile} before a wait for {_list(loads[tile])}. A load completes when its "
                                            "semaphore does. Wait for that phase first.")
+
+
+@rule
+def multicast_into_use(subject):
+    """A tile is filled in every block of a cluster by a role that has waited for its own block only."""
+    for role, calls in subject.roles.items():
+        waited = {_tile(call.node.args[0]) for call in calls if call.name == "wait" and call.node.args}
+        for call in calls:
+            if call.name == "load_multicast" and subject.of_cluster is not None and not waited & subject.of_cluster:
+                yield role, call, ("fills a tile of every block of the cluster, and waits for no semaphore of=\"cluster\". Another block "
+                                   "may be using it. Declare the semaphore of the ring's free stages of=\"cluster\".")
 
 
 @rule

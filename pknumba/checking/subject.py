@@ -22,11 +22,11 @@ class Subject:
 
     Attributes:
         name: for reports. roles: {name: [Call]}. semaphores: {name: role that arrives}, or None if unknown.
-        symmetric, counters: names, or None. cfg: a configuration, or None.
+        symmetric, counters: names, or None. cfg: a configuration, or None. of_cluster: names of semaphores of whole clusters, or None.
     """
 
-    def __init__(self, name, roles, semaphores=None, symmetric=None, counters=None, cfg=None):
-        self.name, self.roles, self.semaphores = name, roles, semaphores
+    def __init__(self, name, roles, semaphores=None, symmetric=None, counters=None, cfg=None, of_cluster=None):
+        self.name, self.roles, self.semaphores, self.of_cluster = name, roles, semaphores, of_cluster
         self.symmetric, self.counters, self.cfg = symmetric, counters, cfg
 
     def opaque(self, base):
@@ -38,20 +38,22 @@ class Subject:
     def of_kernel(cls, kernel, cfg=None):
         """A kernel class; ``cfg``: a configuration, to read its declarations with (None: the default one)."""
         roles = {name: list(_calls_of(function)) for name, function in roles_of(kernel).items() if name in kernel_roles(kernel, cfg)}
-        semaphores, cfg = None, cfg or _default(kernel)
+        semaphores, of_cluster, cfg = None, None, cfg or _default(kernel)
         try:
             declared = kernel.shared(cfg)
-            semaphores = {n: d.by for n, d in zip(declared._fields, declared) if isinstance(d, Semaphore)}
+            found = {n: d for n, d in zip(declared._fields, declared) if isinstance(d, Semaphore)}
+            semaphores, of_cluster = {n: d.by for n, d in found.items()}, {n for n, d in found.items() if d.of == "cluster"}
         except (PknumbaError, AttributeError, TypeError, NotImplementedError):
             pass                                        # declarations that need what only a call knows
-        return cls(kernel.__name__, roles, semaphores, tuple(kernel.symmetric), tuple(kernel.all_counters()), cfg)
+        return cls(kernel.__name__, roles, semaphores, tuple(kernel.symmetric), tuple(kernel.all_counters()), cfg, of_cluster)
 
     @classmethod
-    def of_source(cls, text, file, semaphores=None):
+    def of_source(cls, text, file, semaphores=None, of_cluster=None):
         """The functions of a file that are named as roles are."""
         tree = ast.parse(text)
         functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name in ROLE_NAMES}
-        return cls(file, {name: list(_walk(node, file)) for name, node in functions.items()}, semaphores)
+        return cls(file, {name: list(_walk(node, file)) for name, node in functions.items()}, semaphores,
+                   of_cluster=of_cluster)
 
 
 def _default(kernel):

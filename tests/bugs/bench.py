@@ -5,12 +5,12 @@ those put in place. Names that a file may define::
 
     ERROR, WORDS     what the checker says of the wrong line; LUCK: true if some schedules have nothing to say
     TILES            {name: shape} in float32, or (name of the tile it lies over, shape)
-    SEMAPHORES       {name: (how many, role that arrives)}
+    SEMAPHORES       {name: (how many, role that arrives)} or (how many, role, "cluster")
     TENSORS          {name: shape} in float32; X is filled with new numbers for each call
     SYMMETRIC        names of tensors that peers may see
     COUNTERS         {name: how many}
     WORKERS          {role: workers in a block}; SCOPE: {role: scope}, where it is another than usual
-    WORLD, BLOCKS, CALLS, RESIDENT, SKEW
+    WORLD, BLOCKS, CLUSTER, CALLS, RESIDENT, SKEW
     loader (a thread), consumer (warpgroups), storer (a thread), communicator (warps): roles (g, s)
     expected         function (X of every rank) -> {tensor: value} for every rank, after each call
 """
@@ -93,7 +93,7 @@ def run(kernel, **options):
 def _launch(kernel, session, rank, fields):
     get = vars(kernel).get
     blocks = get("BLOCKS", 1)
-    launch = session.launch(rank, "bug", blocks, get("RESIDENT"))
+    launch = session.launch(rank, "bug", blocks, get("RESIDENT"), get("CLUSTER", 1))
     for number in range(blocks):
         block = launch.block(number)
         s = _declare(block, get)
@@ -101,8 +101,12 @@ def _launch(kernel, session, rank, fields):
             workers = get("WORKERS", {}).get(name, 1)
             for part in range(workers if get(name) else 0):
                 g = SimpleNamespace(**fields, block=number, blocks=blocks, part=part)
-                launch.role(block, Role(name, scope, workers, get("TOGETHER", True)), part, lambda f=get(name), g=g: f(g, s))
+                launch.role(block, _role(name, scope, get), part, lambda f=get(name), g=g, s=s: f(g, s))
     launch.wait()
+
+
+def _role(name, scope, get):
+    return Role(name, scope, get("WORKERS", {}).get(name, 1), get("TOGETHER", True), get("CLUSTER", 1))
 
 
 def _declare(block, get):
@@ -112,7 +116,7 @@ def _declare(block, get):
         places[name] = places[over] if over else at
         setattr(s, name, block.tile(name, places[name], Tile(shape, "float32", 32)))
         at += 0 if over else 4 * prod(shape)
-    for name, (n, by) in get("SEMAPHORES", {}).items():
-        workers = get("WORKERS", {}).get(by, 1) if get("TOGETHER", True) else 1
-        setattr(s, name, block.semaphore(name, Semaphore(n, by=by), workers))
+    for name, (n, by, *of) in get("SEMAPHORES", {}).items():
+        decl = Semaphore(n, by, *of)
+        setattr(s, name, block.semaphore(name, decl, decl.arrivals(_role(by, "thread", get))))
     return s

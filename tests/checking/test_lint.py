@@ -17,6 +17,7 @@ SHIPPED = [k for k in (getattr(shipped, n) for n in shipped.__all__) if isinstan
 READ = {
     "aliased_tiles": "wait-without-arrival", "ends_while_sending": "ends-while-sending", "fence_by_reader": "tile-without-fence",
     "few_bytes": "bytes-announced", "lapped_parity": "wait-without-arrival", "many_bytes": "bytes-announced",
+    "multicast_into_use": "multicast-into-use",
     "no_empty_wait": "wait-without-arrival", "no_epoch": "counter-without-epoch", "no_fence_before_mma": "tile-without-fence",
     "no_fence_before_store": "tile-without-fence", "no_full_wait": "read-without-wait", "no_read_wait": "arrive-before-read",
     "signal_after_read_wait": "signal-before-written", "signal_before_add": "signal-before-written",
@@ -26,8 +27,9 @@ READ = {
 
 def read(name, right):
     text, kernel = bench.source_of(name), bench.load(name, right)
-    semaphores = {k: v[1] for k, v in getattr(kernel, "SEMAPHORES", {}).items()}
-    return lint(Subject.of_source(bench.corrected(text)[0] if right else text, name, semaphores))
+    declared = getattr(kernel, "SEMAPHORES", {}).items()
+    semaphores, of_cluster = {k: v[1] for k, v in declared}, {k for k, v in declared if "cluster" in v}
+    return lint(Subject.of_source(bench.corrected(text)[0] if right else text, name, semaphores, of_cluster))
 
 
 @pytest.mark.parametrize("kernel", SHIPPED, ids=lambda k: k.__name__)
