@@ -1,5 +1,5 @@
-"""``python -m pknumba COMMAND``: check a kernel, look at this machine. Status 0: all is well; 1: something is not; 2: it could not be
-run."""
+"""``python -m pknumba COMMAND``: check a kernel, look at this machine, compile ahead of time. Status 0: all is well; 1: something is
+not; 2: it could not be run."""
 
 import argparse
 import sys
@@ -7,11 +7,12 @@ import sys
 
 def main(arguments=None):
     """Run a command line; returns the exit status."""
+    from .ahead import command as ahead
     from .checking import command as check
     from .doctor import command as doctor
     parser = argparse.ArgumentParser(prog="python -m pknumba", description="pknumba's commands")
     commands = parser.add_subparsers(dest="command", required=True)
-    for command in (check, doctor):
+    for command in (check, doctor, ahead):
         command.add(commands)
     options = parser.parse_args(arguments)
     return options.run(options)

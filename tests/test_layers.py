@@ -31,8 +31,9 @@ ARROWS = {
     "checking": {"kernels", "templates", "primitives", "runtime", "interpreter", "config", "tiles", "errors"},
     "screen": set(),
     "doctor": {"kernels", "runtime", "lowering", "screen", "errors", "__init__"},
-    "__main__": {"checking", "doctor", "tuning", "errors"},
-    "__init__": {"kernels", "runtime", "config", "errors", "checking"},
+    "ahead": {"checking", "kernels", "templates", "lowering", "config", "tiles", "screen", "errors"},
+    "__main__": {"ahead", "checking", "doctor", "tuning", "errors"},
+    "__init__": {"kernels", "runtime", "config", "errors", "checking", "ahead"},
 }
 #: File -> further layers it may import, each with its reason.
 EXTRA_ARROWS = {
