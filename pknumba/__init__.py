@@ -19,7 +19,7 @@ _HOMES = {
     "ReduceScatter": "kernels", "reduce_scatter": "kernels", "Scatter": "kernels", "scatter": "kernels",
     "SendRecv": "kernels", "send_recv": "kernels",
     "CommConfig": "config", "GemmConfig": "config", "GemmAllReduceConfig": "config", "GemmReduceScatterConfig": "config",
-    "check": "checking",
+    "check": "checking", "use_bundle": "ahead",
     "errors": "",
 }
 __all__ = [*_HOMES, "__version__"]

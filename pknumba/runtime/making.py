@@ -6,9 +6,9 @@ from . import driver
 from .agree import first_difference
 from .local import Hub, LocalLink, Threads
 from .on_cpu import Cpu, Sessions
-from ..errors import ConfigError
+from ..errors import ConfigError, UnsupportedError
 
-__all__ = ["mpi_world", "local_world"]
+__all__ = ["mpi_world", "local_world", "torch_world"]
 
 #: Options of an interpreter session; a world on GPUs takes and ignores them, so that one script runs on both.
 _SESSION_OPTIONS = ("seed", "policy", "completion", "races", "max_switches", "watchdog", "trace", "schedule")
@@ -27,6 +27,21 @@ def mpi_world(cls, comm, executor, options):
     else:
         here = _interpreter_of_process(link, session, own["num_sms"])
     return cls(link, here, executor)
+
+
+def torch_world(cls, group, executor, options):
+    """What ``World.torch`` does."""
+    from .torch_link import node_rank, open_link
+    own, session = _sort_options(options)
+    link = open_link(group, own["host_limit_s"])
+    executor = _choose_executor(executor, link)
+    if executor == "gpu":
+        from .on_gpu import Gpu
+        return cls(link, Gpu(link, True, node_rank(link), own["device"], own["num_sms"], own["wait_limit_s"]), executor)
+    if link.size > 1:
+        raise UnsupportedError(f"World.torch: {link.size} ranks on the interpreter. Interpreted ranks in several processes share memory by MPI. "
+                               "Use World.mpi under mpirun, or World.local.")
+    return cls(link, Cpu(link, Sessions(session), own["num_sms"]), executor)
 
 
 def local_world(cls, size, executor, options):

@@ -71,6 +71,13 @@ class World:
         return mpi_world(cls, comm, executor, options)
 
     @classmethod
+    def torch(cls, group=None, *, executor="auto", **options):
+        """The world of a torch.distributed process group (None: all ranks), under torchrun, without MPI; as :meth:`mpi` else, but on the
+        interpreter it has one rank. Collective."""
+        from .making import torch_world
+        return torch_world(cls, group, executor, options)
+
+    @classmethod
     def local(cls, size=1, *, executor="auto", seed=0, **options):
         """A world of `size` ranks in this process, to be used through :meth:`run`; directly too if size is 1.
 
@@ -255,10 +262,7 @@ class World:
 
     # ---- the end
     def close(self):
-        """Give back everything: parts, arrays, streams (collective). A broken world gives back what it can alone.
-
-        A second call does nothing.
-        """
+        """Give back everything: parts, arrays, streams (collective); again, nothing. A broken world gives back what it can alone."""
         if self.closed:
             return
         for part in self._parts[::-1]:
