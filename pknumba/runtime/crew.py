@@ -47,10 +47,19 @@ class LocalWorld(World):
         try:
             return self._run([body(world) for world in self._worlds])
         except BaseException as error:
-            self._break(f"{type(error).__name__} in run")
+            self._broken = f"{type(error).__name__} in run"
+            self._stop(error)
             for world in self._worlds:
-                world._break(self._broken)
+                world._broken = world._broken or self._broken
             raise
+
+    def _stop(self, error):
+        """The ranks' threads may still wait, if it was Ctrl-C in this one: end their waits, on the host and on devices."""
+        if isinstance(self._crew, Threads) and not self._hub.failed:
+            self._hub.fail(f"{type(error).__name__} in the thread that runs the ranks")
+            for world in self._worlds:
+                world._here.abort()
+            self._crew.join(5)
 
     @property
     def session(self):

@@ -83,6 +83,11 @@ class LocalLink:
         """The link to a sub-world of `ranks`, of which this rank is one."""
         return LocalLink(self.hub.part(self.rank, ranks), ranks.index(self.rank))
 
+    def tell(self, why):
+        """This rank has failed: every other rank is to know. Returns the ranks that are gone: none."""
+        self.hub.fail(why)
+        return ()
+
     def dropped(self, give_back):
         """This rank's world was dropped, not closed. The last one to be dropped has everybody's memory given back."""
         wills = self.hub.wills
@@ -103,7 +108,7 @@ class Threads:
     """
 
     def __init__(self, limit_s):
-        self.limit_s = limit_s
+        self.limit_s, self.threads = limit_s, []
 
     def block(self, condition, why):
         """Poll, with longer and longer naps. Raises HangError past the limit."""
@@ -115,6 +120,12 @@ class Threads:
                 report = f"{threading.current_thread().name} has waited {self.limit_s:g} s for {why()}"
                 raise HangError(f"World: {report}. All ranks of a world make its collective calls. Look at what the missing "
                                 "ranks do, or raise PKNUMBA_HOST_LIMIT_S.", report=report)
+
+    def join(self, seconds):
+        """Give the threads of a run that was interrupted so long to end."""
+        until = time.monotonic() + seconds
+        for thread in self.threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def run(self, mains, failed):
         """Run every function of `mains` in a thread of its own; their results. On an error, `failed(rank, error)` is called at
@@ -129,6 +140,7 @@ class Threads:
                 failed(rank, error)
 
         threads = [threading.Thread(target=body, args=item, name=f"rank {item[0]}", daemon=True) for item in enumerate(mains)]
+        self.threads = threads
         for thread in threads:
             thread.start()
         for thread in threads:

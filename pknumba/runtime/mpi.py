@@ -11,6 +11,7 @@ import time
 from contextlib import nullcontext
 
 from .agree import ranks_text, same_call
+from .peers import Peers
 from ..errors import HangError, UnsupportedError, WorldError
 
 __all__ = ["library", "MpiLink", "node_rank", "open_link"]
@@ -24,6 +25,8 @@ _LAUNCHERS = (("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"), ("MP
 _HEADER = struct.Struct("<II")  # bytes of the value, bytes of it in this message
 #: Tags are taken from here on, two for each exchange.
 _TAGS = 16384
+#: How long a rank that has failed lets the others report what follows from it, before it ends the job.
+_GRACE_S = 3.0
 
 
 def library():
@@ -44,13 +47,15 @@ def open_link(comm, limit_s):
     mpi = library()
     comm = mpi.COMM_WORLD if comm is None else comm
     copy, request = comm.Idup()
-    link = MpiLink(mpi, copy, limit_s)
+    link = MpiLink(mpi, copy, limit_s, Peers(mpi, comm))
     link._poll([request], lambda: f"the other ranks of its {comm.size} in World.mpi")
+    link.peers.comm = copy                  # not before: it did not exist
     node = copy.Split_type(mpi.COMM_TYPE_SHARED)
     here = node.size
     node.Free()
-    sizes = link.allgather(here, "World.mpi")
-    if min(sizes) < copy.size:
+    said = link.allgather((here, link.peers.identity()), "World.mpi")
+    link.peers.meet([identity for _, identity in said])
+    if min(size for size, _ in said) < copy.size:
         link.close()
         raise UnsupportedError(f"World.mpi: {copy.size} ranks, of which {here} are on this node. Ranks reach each other's memory "
                                "directly, so all must be on one node. Pass the node's communicator: "
@@ -76,14 +81,16 @@ class MpiLink:
 
     Args:
         limit_s: how long it waits for another rank; 0: for ever.
+        peers: Peers of the whole world, and for a part the whole world's ranks of its members.
 
     Attributes:
         heap: the interpreter's shared heap; it finds the deadlocks of ranks of which some wait here.
     """
 
-    def __init__(self, mpi, comm, limit_s):
-        self.mpi, self.comm, self.limit_s, self.heap = mpi, comm, limit_s, None
+    def __init__(self, mpi, comm, limit_s, peers, members=None):
+        self.mpi, self.comm, self.limit_s, self.heap, self.peers = mpi, comm, limit_s, None, peers
         self.rank, self.size, self.turn = comm.rank, comm.size, 0
+        self.members, self.part, self._deaths = members or tuple(range(comm.size)), members is not None, None
 
     def allgather(self, value, call="allgather"):
         """Every rank's value (pickled), in rank order. `call` names the collective, which must be the same on all ranks."""
@@ -119,7 +126,7 @@ class MpiLink:
         buffers = {r: bytearray(receives[r]) for r in others if r in receives}
         waiting = {r: self.comm.Irecv([buffer, self.mpi.BYTE], r, tag) for r, buffer in buffers.items()}
         sending = [self.comm.Isend([sends[r], self.mpi.BYTE], r, tag) for r in others if r in sends]
-        self._poll(list(waiting.values()), lambda: self._missing(waiting, call))
+        self._poll(list(waiting.values()), lambda: self._missing(waiting, call), list(waiting))
         self._poll(sending, lambda: f"its message to be read in {call}")
         return buffers
 
@@ -129,17 +136,20 @@ class MpiLink:
             waiting[r].Cancel()
         return f"{ranks_text(missing) if missing else 'its turn'} in {call}"
 
-    def _poll(self, requests, why):
-        """Wait for all requests; HangError past the limit."""
+    def _poll(self, requests, why, sources=()):
+        """Wait for all requests, from those ranks. HangError past the limit; WorldError when one of the ranks has failed or died."""
         start, spins = time.monotonic(), 0
-        pending = list(requests)
+        pending = dict(enumerate(requests))
         while pending:
-            pending = [request for request in pending if not request.Test()]
+            pending = {i: request for i, request in pending.items() if not request.Test()}
             spins += 1
             if pending and spins > 200:
                 time.sleep(min(2e-3, 1e-6 * spins))
                 if self.heap:
                     self.heap.check()
+                if self.peers.troubled():
+                    pending = {i: request for i, request in pending.items() if not request.Test()}
+                    self.peers.check([self.members[sources[i]] for i in pending] if sources else ())
                 if self.limit_s and time.monotonic() - start > self.limit_s:
                     report = f"rank {self.rank} has waited {self.limit_s:g} s for {why()}"
                     raise HangError(f"World: {report}. All ranks of a world make its collective calls. Look at what the missing "
@@ -150,7 +160,8 @@ class MpiLink:
         self._meet(ranks)
         group = self.comm.group.Incl(list(ranks))
         try:
-            return MpiLink(self.mpi, self.comm.Create_group(group, _split_tag(ranks)), self.limit_s)
+            members = tuple(self.members[r] for r in ranks)
+            return MpiLink(self.mpi, self.comm.Create_group(group, _split_tag(ranks)), self.limit_s, self.peers, members)
         finally:
             group.Free()
 
@@ -164,11 +175,30 @@ class MpiLink:
                              "ranks in the same order.")
 
     def abort(self, code=1):
-        """End the MPI job, all ranks of it."""
+        """End the MPI job, all ranks of it; those that notice by themselves have a moment to say what it means for them."""
+        self.peers.await_others(_GRACE_S)
         self.comm.Abort(code)
+
+    def tell(self, why):
+        """This rank has failed: every other rank is to know. Returns the ranks whose processes have died."""
+        self.peers.tell(why)
+        return [r for r, root in enumerate(self.members) if root in self.peers.dead]
+
+    def on_death(self, call):
+        """Have call(rank) made, by another thread, when the process of a rank ends before this link is closed."""
+        self._deaths = lambda root: root in self.members and call(self.members.index(root))
+        self.peers.on_death.append(self._deaths)
+
+    def abandon(self):
+        """What is left to do for a broken world: no longer watch the other processes."""
+        if self._deaths in self.peers.on_death:
+            self.peers.on_death.remove(self._deaths)
+        if not self.part:
+            self.peers.close()
 
     def close(self):
         """Free the communicator."""
+        self.abandon()
         if self.comm is not None:
             self.comm.Free()
             self.comm = None

@@ -109,7 +109,7 @@ class Cpu:
     def record(self):
         """None: the interpreter raises its errors itself."""
 
-    def abort(self, by, ranks=None):
+    def abort(self, by=None, ranks=None):
         """Nothing: roles end with their session."""
 
     def context(self, limit_s, names):

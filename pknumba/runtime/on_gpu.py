@@ -59,6 +59,8 @@ class Gpu:
         self._abort = self.memory.allocate(hang.ABORT_BYTES, "World", zero=True)
         self.abort_word, self.abort_table = self._abort.pointers[link.rank], self._abort.table
         self.names, self._numbers = {}, 0
+        if hasattr(link, "on_death"):
+            link.on_death(self.abort)
 
     def _share(self, wanted, processes):
         """Multiprocessors for this rank, given who else is on its device."""
@@ -115,17 +117,20 @@ class Gpu:
                          "did instead, or raise PKNUMBA_WAIT_LIMIT_S; the world is broken, make a new "
                          "one.", report=report, record=record)
 
-    def abort(self, by, ranks=None):
-        """Make every wait on this device give up, because rank `by` has; on the devices of `ranks` too."""
+    def abort(self, by=None, ranks=None):
+        """Make every wait on this rank's device give up, because rank `by` (None: this one) has; or on the devices of `ranks`."""
+        by, ranks = self.link.rank if by is None else by, (self.link.rank,) if ranks is None else ranks
+        if not ranks or not self._abort.open:
+            return
         try:
             with driver.using(self.device):
                 stream = driver.stream_create()
-                for rank in (self.link.rank,) if ranks is None else ranks:
+                for rank in ranks:
                     driver.memset_u32(self._abort.pointers[rank], 1 + by, 1, stream)
                 driver.stream_synchronize(stream)
                 driver.stream_destroy(stream)
-        except (DriverError, TypeError):
-            pass  # a lost context waits for nothing; a released allocation has no pointers
+        except DriverError:
+            pass  # a lost context waits for nothing
 
     def context(self, limit_s, names):
         """A new ContextBlock of this rank."""

@@ -95,16 +95,17 @@ class World:
         """``main(world, *args)`` on every rank of this process; the list of results, one for each.
 
         In a local world the first error of a rank is raised here, and breaks the world. Under MPI an error that leaves main
-        is printed and ends the whole job, because the other ranks may be waiting for this one; alone it is raised.
+        is printed, the other ranks' waits for this one end with an error that names it, and the whole job ends; alone it is raised.
         """
         self._enter()
         if self.size == 1 or not hasattr(self._link, "abort"):
             return [main(self, *args)]
         try:
             return [main(self, *args)]
-        except Exception:
+        except (Exception, KeyboardInterrupt) as error:
             sys.stdout.flush()
             print(f"rank {self.rank} of {self.size}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+            self._break(f"{type(error).__name__}: {error}")
             self._link.abort(1)
             raise
 
@@ -136,8 +137,9 @@ class World:
         self._enter()
         try:
             return self._link.allgather(value, call)
-        except HangError as error:
-            self._break(error.report)  # the others may come yet, and would take our next call for this one
+        except (HangError, WorldError) as error:
+            if isinstance(error, HangError) or "failed_rank" in error.data:
+                self._break(getattr(error, "report", str(error)))  # the others may come yet, and would take our next call for this one
             raise
 
     def split(self, ranks):
@@ -251,7 +253,11 @@ class World:
                 part.check()
 
     def _break(self, why):
-        self._broken = self._broken or why
+        """The world cannot be used any more; whoever waits for this rank, on a host or a device, gives up."""
+        if not self._broken:
+            self._broken = why
+            lost = self._link.tell(why) if hasattr(self._link, "tell") else ()
+            self._here.abort(self.rank, [r for r in range(self.size) if r != self.rank and r not in lost])
 
     def _enter(self):
         """Raise WorldError unless the world can be used."""
@@ -283,6 +289,8 @@ class World:
         abandon(self._here, self._blocks, alone)
         if not self._broken:
             self._link.close()
+        elif hasattr(self._link, "abandon"):
+            self._link.abandon()
 
     def __enter__(self):
         return self
@@ -290,7 +298,7 @@ class World:
     def __exit__(self, kind, error, trace):
         # After an error on this rank the others may never come to a collective close.
         if kind is not None and not self._broken and self.size > 1:
-            self._break(f"rank {self.rank} left it with {kind.__name__}")
+            self._break(f"rank {self.rank} left it with {kind.__name__}: {error}")
         self.close()
 
     def __repr__(self):
