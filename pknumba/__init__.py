@@ -13,6 +13,7 @@ _HOMES = {
     "gemm": "kernels", "gemm_all_reduce": "kernels", "gemm_reduce_scatter": "kernels",
     "all_gather_gemm": "kernels", "AllGatherGemm": "kernels", "AllGatherGemmConfig": "config",
     "Gemm": "kernels", "GemmAllReduce": "kernels", "GemmReduceScatter": "kernels",
+    "Attention": "kernels", "attention": "kernels", "AttentionConfig": "config",
     "AllReduce": "kernels", "all_reduce": "kernels", "AllGather": "kernels", "all_gather": "kernels",
     "AllToAll": "kernels", "all_to_all": "kernels", "Broadcast": "kernels", "broadcast": "kernels",
     "Gather": "kernels", "gather": "kernels", "Reduce": "kernels", "reduce": "kernels",

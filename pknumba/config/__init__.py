@@ -1,7 +1,9 @@
 """Frozen configurations, one family of kernels each, with the one ``check()`` that launcher and tuner share."""
 
+from .attention import AttentionConfig, attention_config
 from .choosing import _GEMMS, best  # noqa: F401 - tests go through all that ship
 from .comm import CommConfig
 from .products import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, GemmReduceScatterConfig
 
-__all__ = ["GemmConfig", "GemmAllReduceConfig", "GemmReduceScatterConfig", "AllGatherGemmConfig", "CommConfig", "best"]
+__all__ = ["AttentionConfig", "attention_config", "GemmConfig", "GemmAllReduceConfig", "GemmReduceScatterConfig",
+           "AllGatherGemmConfig", "CommConfig", "best"]

@@ -27,37 +27,43 @@ class Tensor:
     def __repr__(self):
         return f"Tensor({self.name!r}, shape={self.shape}, dtype={self.dtype}, rank {self.rank} of {self.world_size})"
 
-    def window(self, coord, shape, peer=None, first_row=0):
+    def window(self, coord, shape, peer=None, first_row=0, end_row=None):
         """The window of `shape` at `coord`, which counts windows: rows = prod(shape[:-1]), columns = shape[-1].
 
-        ``first_row`` is the row that coordinate 0 stands for.
+        ``first_row`` is the row that coordinate 0 stands for. Coordinates before the last two say which matrix of an array of them.
 
-        What lies beyond the array's edge reads as zero and is not written.
+        What lies beyond the array's edge reads as zero and is not written; so does what lies from row ``end_row`` on.
         """
         peer = self.rank if peer is None else int(peer)
         if not 0 <= peer < self.world_size:
             raise error(ProtocolError, running(), f"tensor {self.name}: peer {peer} of a world of {self.world_size}.")
-        view = self._views.get(peer)
+        *outer, row, col = map(int, coord)
+        view = self._views.get((peer, *outer))
         if view is None:
-            view = self._views[peer] = _View(self, peer)
+            view = self._views[(peer, *outer)] = _View(self, peer, outer)
         rows, cols = prod(shape[:-1]), shape[-1]
-        row, col = int(coord[0]) * rows + int(first_row), int(coord[1]) * cols
+        row, col = row * rows + int(first_row), col * cols
         if row < 0 or col < 0:
             raise error(ProtocolError, running(), f"tensor {self.name}: window {tuple(map(int, coord))} of {tuple(shape)} starts "
                                                   "before the array. Coordinates count windows from 0.")
-        return Window(view, row, col, rows, cols, tuple(shape))
+        return Window(view, row, col, rows, cols, tuple(shape), row + rows if end_row is None else min(row + rows, int(end_row)))
 
 
 class _View:
     """One rank's array as rows and columns, with what the race checker needs to place it."""
 
-    def __init__(self, tensor, peer):
+    def __init__(self, tensor, peer, outer=()):
         array = tensor.arrays[peer]
         if array is None:
             raise error(ProtocolError, running(), f"tensor {tensor.name}: rank {tensor.rank} may not look at the memory of rank "
                                                   f"{peer}. Use a symmetric array.")
-        self.name = f"{tensor.name} of rank {peer}"
+        self.name = f"{tensor.name}{list(outer) if outer else ''} of rank {peer}"
         self.owner = peer
+        if outer:
+            if any(not 0 <= i < n for i, n in zip(outer, array.shape)) or len(outer) != array.ndim - 2:
+                raise error(ProtocolError, running(), f"tensor {tensor.name}: matrix {list(outer)} of shape {array.shape}. There is no such "
+                                                      "matrix. Look at the coordinates.")
+            array = array[tuple(outer)]
         flat = array.reshape(1, -1) if array.ndim < 2 else array.reshape(-1, array.shape[-1])
         if array.size and not np.shares_memory(flat, array):
             raise LayoutError(f"tensor {tensor.name}: strides {array.strides} of shape {array.shape} cannot be seen as rows. "
@@ -77,13 +83,13 @@ class _View:
 
 
 class Window:
-    """A rectangle of one rank's global memory, clipped to the array."""
+    """A rectangle of one rank's global memory, clipped to the array and to rows before ``end``."""
 
     __slots__ = ("view", "row", "col", "rows", "cols", "shape", "_part")
 
-    def __init__(self, view, row, col, rows, cols, shape):
+    def __init__(self, view, row, col, rows, cols, shape, end):
         self.view, self.row, self.col, self.rows, self.cols, self.shape = view, row, col, rows, cols, shape
-        self._part = view.array[row:row + rows, col:col + cols]
+        self._part = view.array[row:max(row, end), col:col + cols]
 
     @property
     def name(self):

@@ -4,6 +4,7 @@ from .all_gather import AllGather, all_gather
 from .all_gather_gemm import AllGatherGemm, all_gather_gemm
 from .all_reduce import AllReduce, all_reduce
 from .all_to_all import AllToAll, all_to_all
+from .attention import Attention, attention
 from .broadcast import Broadcast, broadcast
 from .gather import Gather, gather
 from .gemm import Gemm, gemm
@@ -15,6 +16,7 @@ from .scatter import Scatter, scatter
 from .send_recv import SendRecv, send_recv
 
 __all__ = ["AllGather", "all_gather", "AllGatherGemm", "all_gather_gemm", "AllReduce", "all_reduce", "AllToAll", "all_to_all",
+           "Attention", "attention",
            "Broadcast", "broadcast", "Gather", "gather", "Gemm", "gemm", "GemmAllReduce", "gemm_all_reduce",
            "GemmReduceScatter", "gemm_reduce_scatter", "Reduce", "reduce", "ReduceScatter", "reduce_scatter", "Scatter",
            "scatter", "SendRecv", "send_recv"]

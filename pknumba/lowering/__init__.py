@@ -4,10 +4,10 @@
 kernel is compiled, so that importing pknumba costs nothing.
 """
 
-from .declare import PRIMITIVES, Int, KernelMeta, Pair, constant, need, primitive
+from .declare import PRIMITIVES, Int, KernelMeta, Pair, Real, constant, need, primitive
 
-__all__ = ["primitive", "need", "constant", "Int", "Pair", "KernelMeta", "PRIMITIVES", "accumulator_type", "rows_type", "operand_type",
-           "is_accumulator", "is_rows", "is_operand", "result_of", "elementwise", "build"]
+__all__ = ["primitive", "need", "constant", "Int", "Pair", "Real", "KernelMeta", "PRIMITIVES", "accumulator_type", "rows_type",
+           "operand_type", "is_accumulator", "is_rows", "is_operand", "result_of", "elementwise", "build"]
 
 
 def accumulator_type(rows, cols):

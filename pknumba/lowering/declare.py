@@ -13,7 +13,7 @@
             p("mbarrier.arrive.release.cta.shared::cta.b64 _, [$0];", sem)
         return emit
 
-A lowering returns ``emit``, or ``(result, emit)`` where result is ``Int``, ``Pair`` or a type. Nothing here imports numba:
+A lowering returns ``emit``, or ``(result, emit)`` where result is ``Int``, ``Pair``, ``Real`` or a type. Nothing here imports numba:
 lowerings are registered with it when the first kernel is compiled.
 """
 
@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from .. import interpreter
 from ..errors import ContractError
 
-__all__ = ["primitive", "need", "constant", "Int", "Pair", "PRIMITIVES", "KernelMeta", "Primitive"]
+__all__ = ["primitive", "need", "constant", "Int", "Pair", "Real", "PRIMITIVES", "KernelMeta", "Primitive"]
 
-Int, Pair = "int32", "pair of int32"
+Int, Pair, Real = "int32", "pair of int32", "float32"
 
 #: Every primitive declared so far, by name.
 PRIMITIVES = {}

@@ -12,6 +12,8 @@ from .types import F32, I32, I64
 
 #: Shared-memory offset (from the block's base) of the address of the launch context: the semaphores end before it.
 CONTEXT = HEADER - 64
+#: Where values are written that nobody reads, so that the assembler computes them there and then.
+PIN = HEADER - 8
 #: Byte offsets in a tensor's parameter; its tensor maps follow from MAPS on, 128 bytes each.
 #: TABLES: device addresses of tables with every rank's tensor map, one for each box that is moved to or from peers.
 POINTER, PEERS, PITCH, ROWS, COLS, WORLD, RANK, MULTICAST, TABLES, MAPS = 0, 8, 16, 24, 28, 32, 36, 40, 48, 128
@@ -57,7 +59,7 @@ class Ptx:
     """
 
     i32, i64, f32 = I32, I64, F32
-    SEMAPHORE, COUNTER = SEMAPHORE, COUNTER
+    SEMAPHORE, COUNTER, PIN = SEMAPHORE, COUNTER, PIN
 
     def __init__(self, context, builder, argtypes):
         self.context, self.b, self.types = context, builder, argtypes

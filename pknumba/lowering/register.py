@@ -12,7 +12,7 @@ from numba.cuda.typing.templates import AbstractTemplate, AttributeTemplate, inf
 from ..errors import ContractError, PknumbaError
 from ..tiles import Config, Tile
 from . import arithmetic  # noqa: F401 - the operators of register tiles
-from .declare import PRIMITIVES, Int, KernelMeta, Pair, need
+from .declare import PRIMITIVES, Int, KernelMeta, Pair, Real, need
 from .ptx import Ptx
 from .types import I32, ConfigType, KernelType, Scoped, SemaphoreType, SharedType, TileType
 
@@ -105,7 +105,7 @@ def _tile_item(context, b, sig, args):
 
 # ---- primitives
 def _result_type(result):
-    named = {None: types.void, Int: types.int32, Pair: types.UniTuple(types.int32, 2)}
+    named = {None: types.void, Int: types.int32, Pair: types.UniTuple(types.int32, 2), Real: types.float32}
     return result if isinstance(result, types.Type) else named[result]
 
 

@@ -48,6 +48,17 @@ def _(a, b):
 
 
 @primitive()
+def most(a, b):
+    """The larger of the integers a and b. PTX: max.s32."""
+    return max(a, b)
+
+
+@most.lowering
+def _(a, b):
+    return Int, lambda p, a, b: p.b.select(p.b.icmp_signed(">", a, b), a, b)
+
+
+@primitive()
 def ring(step, stages):
     """(stage, phase) of the step-th use of a ring of ``stages``: stage = step % stages, phase = step // stages & 1.
 

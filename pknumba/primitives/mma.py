@@ -1,9 +1,11 @@
 """Matrix multiply on a warpgroup's tensor cores, and its float32 accumulator (a value, not a place)."""
 
+import functools
+
 import numpy as np
 
 from .. import interpreter
-from ..lowering import accumulator_type, constant, is_accumulator, is_operand, need, operand_type, primitive
+from ..lowering import accumulator_type, constant, is_accumulator, is_operand, is_rows, need, operand_type, primitive
 from .halves import KIND, check_dtype, join
 
 #: Two highest bits of a matrix descriptor, by swizzle span.
@@ -146,11 +148,12 @@ def mma_wait(acc, pending=0, *keep):
     Args:
         acc: accumulator; pending: constant.
         keep: operands and register tiles that must not give up their registers before: A operands in flight, and values that are
-            to be computed before the wait (the assembler would move them behind it).
+            to be computed before the wait. The assembler would move what they come from behind it; row vectors among them go to
+            a word of shared memory that nobody reads, which it respects.
 
     Returns: the accumulator, readable once pending = 0; the operands of finished multiplications may be overwritten.
 
-    PTX: wgmma.wait_group.
+    PTX: wgmma.wait_group; st.volatile.shared.f32 of row vectors.
     """
     return acc.wait(pending)
 
@@ -159,4 +162,10 @@ def mma_wait(acc, pending=0, *keep):
 def _(acc, pending, *keep):
     need(is_accumulator(acc), f"mma_wait: of {acc}. It takes an accumulator.")
     text = f"wgmma.wait_group.sync.aligned {constant(pending, 'mma_wait: pending')};"
-    return acc, lambda p, acc_v, _, *kept: p.update(acc_v, text, *(x for array in kept for x in p.elements(array)))
+
+    def emit(p, acc_v, _, *kept):
+        arrays = [p.elements(array) for array in kept]
+        for values in [v for v, ty in zip(arrays, keep) if is_rows(ty)]:
+            p(f"st.volatile.shared.f32 [$0+{p.PIN}], $1;", p.shared_base(), functools.reduce(p.b.fadd, values))
+        return p.update(acc_v, text, *(x for values in arrays for x in values))
+    return acc, emit

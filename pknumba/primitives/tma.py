@@ -1,10 +1,11 @@
 """Bulk copies between global and shared memory, by the copy engine (TMA). Coordinates count tiles of the moved shape.
 
-A moved tile is ``prod(leading) * rows`` rows of ``cols`` columns. What lies beyond the array's edge is read as zero and not
-written, so a coordinate may point to a partial tile or past the end; but a store writes pieces of 16 bytes, and the one that the
-last column cuts is written whole, so rows that do not end on 16 bytes must own the rest of their piece. Loads complete on a
-semaphore; stores are counted by the thread that issued them: ``store_async_read_wait`` says that the shared tile may be reused,
-``store_async_wait`` that the data are in global memory, which is what a signal needs.
+A moved tile is ``prod(leading) * rows`` rows of ``cols`` columns. Coordinates before the last two count matrices, of an array of
+them. What lies beyond a matrix's edge is read as zero and not written, so a coordinate may point to a partial tile or past the end;
+but a store writes pieces of 16 bytes, and the one that the last column cuts is written whole, so rows that do not end on 16 bytes
+must own the rest of their piece. Loads complete on a semaphore; stores are counted by the thread that issued them:
+``store_async_read_wait`` says that the shared tile may be reused, ``store_async_wait`` that the data are in global memory, which is
+what a signal needs.
 """
 
 from math import prod
@@ -33,23 +34,32 @@ def _map(p, tensor_at, tensor, tile, box, peer):
     return p.tensor_map(tensor_at, tensor, box, tile.swizzle) if peer is None else p.peer_map(tensor_at, tensor, box, tile.swizzle, peer)
 
 
-def _store(text, tensor, tile):
+def _places(first, coord):
+    """(rank of the tensor, text of the operands from $first on that are its coordinates)."""
+    rank = len(coord)
+    return rank, "{" + ", ".join(f"${first + i}" for i in range(rank)) + "}"
+
+
+def _store(what, tensor, coord, tile):
     boxes, box = _boxes(tensor, tile)
+    rank, places = _places(2, coord)
+    text = f"cp{what[0]}.async.bulk.tensor.{rank}d.global.shared::cta{what[1]}.tile.bulk_group [$0, {places}], [$1];"
 
     def emit(p, tensor_at, coord, tile_at, peer):
-        row, col = p.scale(coord[0], prod(tile.shape[:-1])), p.scale(coord[1], tile.cols)
+        *outer, row, col = coord
+        row, col = p.scale(row, prod(tile.shape[:-1])), p.scale(col, tile.cols)
         map_at = _map(p, tensor_at, tensor, tile, box, peer)
         for offset, r, c in boxes:
-            p(text, map_at, p.b.add(tile_at, p.const(offset)), p.b.add(col, p.const(c)), p.b.add(row, p.const(r)))
+            p(text, map_at, p.b.add(tile_at, p.const(offset)), p.b.add(col, p.const(c)), p.b.add(row, p.const(r)), *reversed(outer))
         p("cp.async.bulk.commit_group;")
     return emit
 
 
-def _combine(op, tensor, tile):
+def _combine(op, tensor, coord, tile):
     """A store that combines with what lies there."""
     need(op == "add" or tile.dtype != "float32", f"{tile.role.name}: store_{op}_async of float32. The copy engine has min and max for "
          "16-bit floats.")
-    return _store(f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{op}.tile.bulk_group [$0, {{$2, $3}}], [$1];", tensor, tile)
+    return _store((".reduce", f".{op}"), tensor, coord, tile)
 
 
 @primitive(scope="thread")
@@ -58,8 +68,8 @@ def load_async(tile, tensor, coord, sem, first_row=0):
 
     Args:
         tile: shared tile (..., rows, columns) of the tensor's dtype.
-        tensor: global memory ``g.name`` (M, N).
-        coord: (row, column) counted in tiles of this shape.
+        tensor: global memory ``g.name`` (M, N), or (..., M, N).
+        coord: (row, column) counted in tiles of this shape; (..., row, column) of an array of matrices.
         sem: the semaphore whose ``wait`` makes the tile readable.
         first_row: row of the tensor that coordinate 0 stands for.
 
@@ -71,13 +81,15 @@ def load_async(tile, tensor, coord, sem, first_row=0):
 @load_async.lowering
 def _(tile, tensor, coord, sem, first_row):
     boxes, box = _boxes(tensor, tile)
-    text = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];"
+    rank, places = _places(3, coord)
+    text = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {places}], [$2];"
 
     def emit(p, tile_at, tensor_at, coord, sem_at, first):
-        row, col = p.b.add(p.scale(coord[0], prod(tile.shape[:-1])), first), p.scale(coord[1], tile.cols)
+        *outer, row, col = coord
+        row, col = p.b.add(p.scale(row, prod(tile.shape[:-1])), first), p.scale(col, tile.cols)
         map_at = p.tensor_map(tensor_at, tensor, box, tile.swizzle)
         for offset, r, c in boxes:
-            p(text, p.b.add(tile_at, p.const(offset)), map_at, p.b.add(col, p.const(c)), p.b.add(row, p.const(r)), sem_at)
+            p(text, p.b.add(tile_at, p.const(offset)), map_at, sem_at, p.b.add(col, p.const(c)), p.b.add(row, p.const(r)), *reversed(outer))
     return emit
 
 
@@ -86,8 +98,8 @@ def store_async(tensor, coord, tile, peer=None):
     """Start tensor[coord] = tile, as a bulk group of this thread.
 
     Args:
-        tensor: global memory ``g.name`` (M, N).
-        coord: (row, column) counted in tiles of this shape.
+        tensor: global memory ``g.name`` (M, N), or (..., M, N).
+        coord: (row, column) counted in tiles of this shape; (..., row, column) of an array of matrices.
         tile: shared tile (..., rows, columns) of the tensor's dtype, visible to the copy engine (``fence_async`` by its
             writers before they arrived).
         peer: rank whose memory is written; None: this rank's.
@@ -99,7 +111,7 @@ def store_async(tensor, coord, tile, peer=None):
 
 @store_async.lowering
 def _(tensor, coord, tile, peer):
-    return _store("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$2, $3}], [$1];", tensor, tile)
+    return _store(("", ""), tensor, coord, tile)
 
 
 @primitive(scope="thread")
@@ -116,7 +128,7 @@ def store_add_async(tensor, coord, tile, peer=None):
 
 @store_add_async.lowering
 def _(tensor, coord, tile, peer):
-    return _combine("add", tensor, tile)
+    return _combine("add", tensor, coord, tile)
 
 
 @primitive(scope="thread")
@@ -133,7 +145,7 @@ def store_min_async(tensor, coord, tile, peer=None):
 
 @store_min_async.lowering
 def _(tensor, coord, tile, peer):
-    return _combine("min", tensor, tile)
+    return _combine("min", tensor, coord, tile)
 
 
 @primitive(scope="thread")
@@ -150,7 +162,7 @@ def store_max_async(tensor, coord, tile, peer=None):
 
 @store_max_async.lowering
 def _(tensor, coord, tile, peer):
-    return _combine("max", tensor, tile)
+    return _combine("max", tensor, coord, tile)
 
 
 @primitive(scope="thread")

@@ -36,7 +36,7 @@ def problem(pointer, shape, pitch_bytes, dtype):
     return None
 
 
-def encode(pointer, shape, pitch_bytes, dtype, box, swizzle=128, name="tensor"):
+def encode(pointer, shape, pitch_bytes, dtype, box, swizzle=128, name="tensor", outer=()):
     """The 128 bytes of a tensor map (pass them to a kernel at a 128-byte boundary, or copy them there).
 
     Args:
@@ -47,20 +47,24 @@ def encode(pointer, shape, pitch_bytes, dtype, box, swizzle=128, name="tensor"):
         box: (rows, columns) that one copy moves: at most 256 each, and columns * itemsize at most `swizzle` bytes.
         swizzle: 0 (none), 32, 64 or 128 bytes.
         name: of the array, for messages.
+        outer: ((extent, bytes from one to the next), ...) of up to three more dimensions, the nearest first: an array of matrices,
+            of which a copy moves a box of one.
 
     Copies beyond the edge read zero and write nothing. Raises DTypeError, LayoutError, DriverError, UnsupportedError.
     """
     if dtype not in _DTYPES:
         raise DTypeError(f"{name}: the bulk copy engine does not move {dtype}. It moves {', '.join(_DTYPES)}.")
-    why = problem(pointer, shape, pitch_bytes, dtype) or _box_problem(box, swizzle, ITEMSIZE[dtype])
+    why = problem(pointer, shape, pitch_bytes, dtype) or _box_problem(box, swizzle, ITEMSIZE[dtype]) or _outer_problem(outer)
     if why:
         raise LayoutError(f"{name}: {why}")
-    u64, u32 = ctypes.c_uint64, ctypes.c_uint32
+    u64, u32, rank = ctypes.c_uint64, ctypes.c_uint32, 2 + len(outer)
+    ones = [1] * len(outer)
     with _lock:
         target = _target()
-        libcuda.call("cuTensorMapEncodeTiled", target, _DTYPES[dtype], 2, pointer, (u64 * 2)(shape[1], shape[0]),
-                     (u64 * 1)(pitch_bytes), (u32 * 2)(box[1], box[0]), (u32 * 2)(1, 1), 0, _SWIZZLES[swizzle], _L2_256B,
-                     _ZERO_FILL, about=f"tensor map of {name}")
+        libcuda.call("cuTensorMapEncodeTiled", target, _DTYPES[dtype], rank, pointer,
+                     (u64 * rank)(shape[1], shape[0], *(n for n, _ in outer)),
+                     (u64 * (rank - 1))(pitch_bytes, *(step for _, step in outer)), (u32 * rank)(box[1], box[0], *ones),
+                     (u32 * rank)(1, 1, *ones), 0, _SWIZZLES[swizzle], _L2_256B, _ZERO_FILL, about=f"tensor map of {name}")
         return ctypes.string_at(target, NBYTES)
 
 
@@ -73,6 +77,15 @@ def _box_problem(box, swizzle, itemsize):
     if cols * itemsize % 16 or (swizzle and cols * itemsize > swizzle):
         return (f"a box of {cols * itemsize} bytes a row with a {swizzle}-byte swizzle. It is a multiple of 16 and at most the "
                 "swizzle.")
+    return None
+
+
+def _outer_problem(outer):
+    if len(outer) > 3:
+        return f"{2 + len(outer)} dimensions. The bulk copy engine knows five."
+    for n, step in outer:
+        if not 1 <= n < 1 << 32 or step % 16 or not 0 <= step < 1 << 40:
+            return f"{n} matrices {step} bytes apart. The bulk copy engine needs at least one, and a multiple of 16 bytes."
     return None
 
 

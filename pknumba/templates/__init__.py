@@ -1,5 +1,6 @@
 """Templates: who works when. They schedule a kernel's roles on both executors and launch it."""
 
+from .attending import attend
 from .base import Template
 from .comm import Comm, counted
 from .forms import Added, Gathered, Scattered, Whole
@@ -8,4 +9,5 @@ from .lcsc import LCSC, LCSM
 from .matrices import multiply
 from .transfers import communicate
 
-__all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Added", "Gathered", "communicate", "counted", "multiply"]
+__all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Added", "Gathered", "attend", "communicate",
+           "counted", "multiply"]

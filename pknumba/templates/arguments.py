@@ -26,10 +26,8 @@ def check(name, kernel, world, A, B, out, config, stream, rows=None):
         name: of the operator, for messages; the others are those of the operator.
     """
     from ..runtime import arrays
-    if config is not None and not isinstance(config, kernel.config):
-        raise ContractError(f"{name}: config is a {type(config).__name__}. It must be the kernel's. Pass a {kernel.config.__name__} "
-                            "or None.")
-    a, b = (_home(name, world, label, arrays.describe(_local(x), label)) for label, x in (("A", A), ("B", B)))
+    check_config(name, kernel, config)
+    a, b = (home(name, world, label, arrays.describe(_local(x), label)) for label, x in (("A", A), ("B", B)))
     for label, x in (("A", a), ("B", b)):
         if len(x.shape) != 2:
             raise ShapeError(f"{name}: {label} has shape {_text(x.shape)}. It must be a matrix. Reshape it to two dimensions.",
@@ -41,15 +39,22 @@ def check(name, kernel, world, A, B, out, config, stream, rows=None):
                          "Transpose one of them.")
     if a.dtype != b.dtype:
         raise DTypeError(f"{name}: A is {a.dtype} and B is {b.dtype}. Both must have one dtype. Convert one.")
-    _rows(name, "A", a.shape, a.strides, a.dtype)
-    transposed = _transposed(b)
-    _rows(name, "B", b.shape[::-1] if transposed else b.shape, b.strides[::-1] if transposed else b.strides, b.dtype)
+    check_rows(name, "A", a.shape, a.strides, a.dtype)
+    transposed = is_transposed(b)
+    check_rows(name, "B", b.shape[::-1] if transposed else b.shape, b.strides[::-1] if transposed else b.strides, b.dtype)
     m = _whole(name, kernel, world, a, rows)
-    c = _check_out(name, world, out, a.dtype, (kernel.form.gotten(m, world), b.shape[1]))
+    c = check_out(name, world, out, a.dtype, (kernel.form.gotten(m, world), b.shape[1]))
     if config is not None:
         config.replace(dtype=a.dtype, b_transposed=transposed).check()
     stream_source(world, stream, A)()
     return Operands(a, b, c, m, transposed, out.number if is_symmetric(out) and kernel.shares_result() else 0)
+
+
+def check_config(name, kernel, config):
+    """Raise ContractError for a configuration of another kernel."""
+    if config is not None and not isinstance(config, kernel.config):
+        raise ContractError(f"{name}: config is a {type(config).__name__}. It must be the kernel's. Pass a {kernel.config.__name__} "
+                            "or None.")
 
 
 def _whole(name, kernel, world, a, rows):
@@ -64,25 +69,26 @@ def _whole(name, kernel, world, a, rows):
     return m
 
 
-def _check_out(name, world, out, dtype, product):
+def check_out(name, world, out, dtype, product):
+    """out as ``runtime.describe`` sees it, if a product of that shape can be written to it."""
     from ..runtime import arrays
     if is_symmetric(out) and out.world is not world:
         raise WorldError(f"{name}: out belongs to another world. It must be memory of the world that is passed. Make it by "
                          "world.symmetric.")
-    c = _home(name, world, "out", arrays.describe(_local(out), "out"))
+    c = home(name, world, "out", arrays.describe(_local(out), "out"))
     if tuple(c.shape) != product:
         raise ShapeError(f"{name}: out has shape {_text(c.shape)}. The product has {_text(product)}. Pass an array of that shape, "
                          "or None.", shape=_text(c.shape))
     if c.dtype != dtype:
         raise DTypeError(f"{name}: out is {c.dtype} and A is {dtype}. The result has A's dtype. Pass an array of that dtype, or "
                          "None.", dtype=c.dtype)
-    _rows(name, "out", c.shape, c.strides, c.dtype)
+    check_rows(name, "out", c.shape, c.strides, c.dtype)
     if c.device == "cpu" and not c.owner.flags.writeable:
         raise LayoutError(f"{name}: out is read-only. The product is written to it. Pass an array that can be written, or None.")
     return c
 
 
-def _home(name, world, label, x):
+def home(name, world, label, x):
     """x, if it lies where the world works."""
     from ..runtime import arrays
     wanted = "cpu" if world.executor == "interpreter" else world.device
@@ -95,13 +101,13 @@ def _home(name, world, label, x):
     return x
 
 
-def _transposed(b):
+def is_transposed(b):
     """Whether B is the transpose of a row-major array; where both readings are right it is not."""
     size = ITEMSIZE[b.dtype]
     return b.shape[1] > 1 and b.strides[1] != size and (b.shape[0] == 1 or b.strides[0] == size)
 
 
-def _rows(name, label, shape, strides, dtype):
+def check_rows(name, label, shape, strides, dtype):
     """Raise LayoutError unless rows are contiguous and do not overlap."""
     (rows, cols), size = shape, ITEMSIZE[dtype]
     if not rows or not cols:
@@ -127,4 +133,4 @@ def _place(device):
     return "the host" if device == "cpu" else f"device {device}"
 
 
-__all__ = ["Operands", "check", "check_world"]
+__all__ = ["Operands", "check", "check_world", "check_config", "check_out", "check_rows", "home", "is_transposed"]

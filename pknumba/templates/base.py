@@ -18,6 +18,7 @@ class Template(metaclass=KernelMeta):
         config: its Config class.
         tensors: names of its global arrays; symmetric: those that peers may read and write.
         counters: names of its counters between ranks; each has one number a task.
+        kinds: {tensor: dtype} of tensors that have another dtype than the configuration's.
         title: what messages call its operator; None: its own name.
         helper_registers: of a loader's or storer's thread once roles are known, a multiple of 8; longer roles need more.
         form: how what it computes is spread over ranks (``forms``); alone: the kernel that does the same on one rank, or None.
@@ -27,6 +28,7 @@ class Template(metaclass=KernelMeta):
     config = Config
     tensors, symmetric, counters = (), (), ()
     form = alone = title = None
+    kinds = {}
     helper_registers = 40
     numbers = {"grid": 2, "tasks": 1, "k_tiles": 1}
 
@@ -121,5 +123,6 @@ class Template(metaclass=KernelMeta):
         roles = kernel.roles(cfg)
         name = "".join("_" + c.lower() if c.isupper() else c for c in kernel.__name__).strip("_")
         return Plan(name=name, kernel=kernel, cfg=cfg, roles=roles, drivers={n: kernel.driver(r) for n, r in roles.items()},
-                    places=kernel.places(cfg)[0], registers=kernel.registers(cfg), tensors={n: cfg.dtype for n in kernel.tensors},
+                    places=kernel.places(cfg)[0], registers=kernel.registers(cfg),
+                    tensors={n: kernel.kinds.get(n, cfg.dtype) for n in kernel.tensors},
                     counters=kernel.all_counters(), numbers=kernel.all_numbers())

@@ -172,8 +172,11 @@ int cuLaunchKernelEx(const config *c, void *f, void **p, void **extra) {
 }
 int cuTensorMapEncodeTiled(void *t, int dtype, unsigned rank, uint64_t p, const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
                            const uint32_t *steps, int interleave, int swizzle, int l2, int fill) {
-    ENTER(" dtype %d rank %u dims %lu,%lu stride %lu box %u,%u steps %u,%u interleave %d swizzle %d l2 %d fill %d align %d", dtype, rank, dims[0],
-          dims[1], strides[0], box[0], box[1], steps[0], steps[1], interleave, swizzle, l2, fill, (int)((uintptr_t)t % 64));
+    char more[300] = "";
+    for (unsigned i = 2, n = 0; i < rank && i < 5; i++)
+        n += sprintf(more + n, " outer %lu stride %lu box %u step %u", dims[i], strides[i - 1], box[i], steps[i]);
+    ENTER(" dtype %d rank %u dims %lu,%lu stride %lu box %u,%u steps %u,%u interleave %d swizzle %d l2 %d fill %d align %d%s", dtype, rank,
+          dims[0], dims[1], strides[0], box[0], box[1], steps[0], steps[1], interleave, swizzle, l2, fill, (int)((uintptr_t)t % 64), more);
     memset(t, 0xab, 128);
     return 0;
 }

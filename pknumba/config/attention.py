@@ -1,0 +1,101 @@
+"""Configurations of attention."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..errors import ConfigError
+from ..tiles import DTYPES, ITEMSIZE, SHARED_LIMIT, Config
+from .rules import insist
+
+#: Bytes of shared memory beside the tiles: semaphores, and what aligning the first tile may cost.
+_RESERVED = 2048
+
+
+@dataclass(frozen=True)
+class AttentionConfig(Config):
+    """How attention is cut up.
+
+    Attributes:
+        consumers: warpgroups of a block; each has ``part_q`` queries of a tile. kv: keys of a block of K and V.
+        stages: depth of the rings of K and of V. own_o: the result has shared memory of its own; otherwise it takes that of Q, and
+            the next tile's Q comes later.
+        slack: powers of two by which scores may exceed the maximum that weights are relative to, before it is raised.
+        width: elements of a head, rounded up to 64; causal; dtype: "bfloat16" or "float16". These are set by the call.
+    """
+
+    consumers: int = 3
+    kv: int = 80
+    stages: int = 3
+    own_o: bool = True
+    slack: int = 8
+    width: int = 128
+    causal: bool = False
+    dtype: str = "bfloat16"
+
+    #: Fields that the launch passes as numbers, so that changing them compiles nothing.
+    runtime: ClassVar[tuple] = ("slack",)
+    #: Queries of a consumer: the rows of one wgmma.
+    part_q: ClassVar[int] = 64
+    #: Consumers share a tile.
+    ping_pong: ClassVar[bool] = False
+
+    @property
+    def tile_q(self):
+        """Queries of a tile."""
+        return self.consumers * self.part_q
+
+    @property
+    def swizzle(self):
+        """Bytes of the swizzle span of every tile."""
+        return 128
+
+    @property
+    def over(self):
+        """Whose shared memory the result takes."""
+        return "" if self.own_o else "q"
+
+    @property
+    def shared_bytes(self):
+        """Bytes of shared memory of a block."""
+        rows = self.tile_q * (1 + self.own_o) + 2 * self.stages * self.kv
+        return rows * self.width * ITEMSIZE[self.dtype] + _RESERVED
+
+    @property
+    def sums(self):
+        """Registers of a consumer's thread that hold scores, two blocks of weights, and the result."""
+        return self.kv + self.width // 2
+
+    def check(self):
+        """Raise ConfigError unless sm_90 can run it."""
+        Config.check(self)
+        name = type(self).__name__
+        rules = [
+            (self.dtype in DTYPES, f"dtype = {self.dtype!r}. Matrix multiplication takes {' or '.join(DTYPES)}."),
+            (self.consumers in (1, 2, 3), f"consumers = {self.consumers}. A block has 1, 2 or 3 consumer warpgroups."),
+            (self.width in (64, 128, 192, 256), f"width = {self.width}. Heads have up to 256 elements, in steps of 64."),
+            (self.kv % 16 == 0 and 16 <= self.kv <= 256, f"kv = {self.kv}. wgmma takes multiples of 16 keys up to 256."),
+            (self.stages >= 2, f"stages = {self.stages}. At least 2."),
+            (0 <= self.slack <= 64, f"slack = {self.slack}. From 0 to 64 powers of two."),
+            (self.sums <= {1: 208, 2: 208, 3: 144}[self.consumers] if self.consumers in (1, 2, 3) else True,
+             f"kv = {self.kv} with width = {self.width} takes {self.sums} registers in each thread of {self.consumers} consumers. Use "
+             "fewer keys or consumers."),
+        ]
+        insist(self, rules)
+        if self.shared_bytes > SHARED_LIMIT:
+            raise ConfigError(f"{name}: needs {self.shared_bytes} bytes of shared memory. sm_90 offers {SHARED_LIMIT}. "
+                              "Use fewer stages or keys.", config=self, needed=self.shared_bytes, offered=SHARED_LIMIT)
+
+
+#: width -> fields that are fastest.
+_BEST = {
+    64: dict(consumers=3, kv=96, stages=4),
+    128: dict(consumers=3, kv=80, stages=3),
+    192: dict(consumers=2, kv=96, stages=2),
+    256: dict(consumers=2, kv=64, stages=2, own_o=False),
+}
+
+
+def attention_config(width, causal=False):
+    """The configuration expected to be fastest for heads of ``width`` elements."""
+    width = -(-width // 64) * 64
+    return AttentionConfig(width=width, causal=causal, **_BEST[width])

@@ -1,0 +1,219 @@
+"""Calls of attention on one rank: what the arrays must be, a configuration and numbers for them, and a launch that is remembered."""
+
+import math
+import struct
+from collections import namedtuple
+
+from .. import config as configs
+from ..errors import DTypeError, LayoutError, ShapeError
+from ..tiles import DTYPES, ITEMSIZE
+from .agreement import remember
+from .arguments import check_config, check_world, home
+from .call import Matrix, Workspace, prepare
+from .fast import fingerprint, is_symmetric, stream_source
+
+#: Bytes of K and V that the L2 cache holds beside everything else: heads whose tiles are walked together have no more.
+_CACHED = 32 << 20
+
+#: The arrays of a call as ``runtime.describe`` sees them (out and lse None where they are to be made).
+Heads = namedtuple("Heads", "q k v out lse")
+
+
+def attend(kernel, world, q, k, v, out, lse, config, stream, *, causal=False, scale=None, shift=0):
+    """(O, lse) by ``kernel``. Arguments, result and errors are those of the public operators."""
+    new = out is None or lse is None
+    if new:
+        out, lse = _results(q, out, lse)
+    marks = tuple(fingerprint(x) for x in (q, k, v, out, lse))
+    key = None if None in marks else (kernel, marks, causal, scale, shift, config, stream)
+    try:
+        call = key and world.cache.get(key)
+    except (AttributeError, TypeError):          # no world, or something that cannot be a key: the check says which
+        call = key = None
+    if call is None:
+        call = AttentionCall(kernel, world, Heads(q, k, v, out, lse), config, stream, causal, scale, shift)
+        if key and world.executor == "gpu":
+            remember(world.cache, key, call)
+    else:
+        world.check()
+    call.run(call.stream())
+    return _local(out), _local(lse)
+
+
+def _results(q, out, lse):
+    """Arrays of q's library for what was not given; None where q is no array of four dimensions (the check says so)."""
+    try:
+        from ..runtime import arrays
+        info = arrays.describe(_local(q), "q")
+        b, h, s, d = info.shape
+        between = info.strides[1] < info.strides[2] and h > 1 and hasattr(q, "shape")    # heads lie between queries
+        if out is None:
+            out = arrays.empty_like_library(_local(q), (b, s, h, d) if between else (b, h, s, d), info.dtype)
+            if between:
+                out = out.transpose(1, 2) if arrays.library_of(out) == "torch" else out.swapaxes(1, 2)
+        if lse is None:
+            lse = arrays.empty_like_library(_local(q), (b, h, s), "float32")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass
+    return out, lse
+
+
+class AttentionCall:
+    """Attention of these arrays: checked and packed."""
+
+    def __init__(self, kernel, world, heads, config, stream, causal, scale, shift):
+        self.name = kernel.title or kernel.__name__
+        check_world(self.name, world)
+        self.world, self.launch, self.before, self.scratch = world, None, [], []
+        found = check(self.name, kernel, world, heads, config, causal, scale, shift)
+        self.stream = stream_source(world, stream, heads.q)
+        b, h, s, d = found.q.shape
+        if 0 in (b, h, s):
+            return
+        cfg = (config or configs.attention_config(d)).replace(width=-(-d // 64) * 64, causal=bool(causal), dtype=found.q.dtype)
+        cfg.check()
+        numbers = self._numbers(cfg, found, scale or d ** -0.5, shift)
+        key = "workspace", kernel, cfg, stream if stream is None else self.stream()
+        if key not in world.cache:
+            world.cache[key] = Workspace(kernel, world, cfg, numbers["tasks"])
+        matrices = {"Q": self._matrices(found.q), "K": self._keys(found.k), "V": self._keys(found.v), "O": self._matrices(found.out),
+                    "L": self._lines(found.lse)}
+        self.launch = prepare(kernel, world, cfg, matrices, numbers, world.cache[key])
+        if not self.before:
+            self.run = self.launch.fire          # the common case, without a loop
+
+    def run(self, stream):
+        """What comes before, and the kernel, on that stream."""
+        for step in self.before:
+            step(stream)
+        if self.launch is not None:
+            self.launch.fire(stream)
+
+    def _numbers(self, cfg, found, scale, shift):
+        """What ``g`` holds besides rank and world size."""
+        (b, h, s, d), (_, pairs, keys, _) = found.q.shape, found.k.shape
+        tiles, group = -(-s // cfg.tile_q), h // pairs
+        fit = max(1, _CACHED // max(1, 2 * keys * d * ITEMSIZE[cfg.dtype])) * group
+        tasks = tiles * b * h
+        return dict(tasks=tasks, blocks=min(tasks, self.world.num_sms), tiles=tiles, lines=b * h, heads=h, group=group,
+                    together=min(fit, b * h) if cfg.causal else 1, keys=keys, shift=shift, scale=_bits(scale * math.log2(math.e)),
+                    slack=_bits(cfg.slack / (scale * math.log2(math.e))))
+
+    # ---- arrays as the kernel sees them
+    def _own(self, array):
+        return Matrix(arrays=[array if r == self.world.rank else None for r in range(self.world.size)])
+
+    def _matrices(self, x):
+        """An array of matrices."""
+        if self.world.executor == "interpreter":
+            return self._own(x.owner)
+        return matrices(x.pointer, x.shape, x.strides, x.dtype)
+
+    def _keys(self, x):
+        """The same of K or V; one row of zeros, which nobody sees, where there are none."""
+        if x.shape[2]:
+            return self._matrices(x)
+        b, h, _, d = x.shape
+        if self.world.executor == "interpreter":
+            import numpy as np
+            from ..runtime import dtypes
+            return self._own(np.zeros((b, h, 1, d), dtypes.numpy_dtype(x.dtype)))
+        from ..runtime import DeviceArray, driver
+        memory = DeviceArray.empty(b * h * d * 2 // 4, "uint32", self.world.device)
+        self.scratch.append(memory)
+        self.before.append(lambda stream: driver.memset(memory.pointer, 0, b * h * d * 2, stream))
+        return matrices(memory.pointer, (b, h, 1, d), (h * d * 2, d * 2, d * 2, 2), x.dtype)
+
+    def _lines(self, x):
+        """The log-sum-exp as rows of queries."""
+        b, h, s = x.shape
+        if self.world.executor == "interpreter":
+            return self._own(x.owner.reshape(b * h, s))
+        return Matrix(x.pointer, b * h, s, 4 * s, "float32")
+
+
+def matrices(pointer, shape, strides, dtype):
+    """The Matrix of a device array (batch, heads, rows, columns). Steps of dimensions of one do not matter."""
+    b, h, rows, cols = shape
+    pitch = strides[2] if rows > 1 else -(-cols * ITEMSIZE[dtype] // 16) * 16
+    steps = [step if n > 1 else rows * pitch for n, step in ((h, strides[1]), (b, strides[0]))]
+    return Matrix(pointer, rows, cols, pitch, dtype, outer=((h, steps[0]), (b, steps[1])))
+
+
+def _local(x):
+    return x.local if is_symmetric(x) else x
+
+
+def _bits(x):
+    return struct.unpack("<i", struct.pack("<f", x))[0]
+
+
+# ---- rules
+def check(name, kernel, world, heads, config, causal, scale, shift):
+    """The Heads of a call. Raises the error of the first rule that an argument breaks."""
+    from ..runtime import arrays
+    check_config(name, kernel, config)
+    check_numbers(name, causal, scale, shift)
+    found = Heads(*(home(name, world, label, arrays.describe(_local(x), label)) for label, x in zip(Heads._fields, heads)))
+    for label, x in zip("qkv", found):
+        if len(x.shape) != 4:
+            raise ShapeError(f"{name}: {label} has shape {tuple(x.shape)}. It must be (batch, heads, rows, width). Reshape it.",
+                             shape=tuple(x.shape))
+        if x.dtype not in DTYPES:
+            raise DTypeError(f"{name}: {label} is {x.dtype}. It must be {' or '.join(DTYPES)}. Convert it first.", dtype=x.dtype)
+    _check_shapes(name, found)
+    for label, x in zip(("q", "k", "v", "out"), found):
+        check_layout(name, label, x)
+    for label, x in (("out", found.out), ("lse", found.lse)):
+        if x.device == "cpu" and not x.owner.flags.writeable:
+            raise LayoutError(f"{name}: {label} is read-only. The result is written to it. Pass an array that can be written, or None.")
+    return found
+
+
+def check_numbers(name, causal, scale, shift):
+    """Raise ShapeError unless causal, scale and shift are what they must be."""
+    if causal not in (False, True):
+        raise ShapeError(f"{name}: causal = {causal!r}. It is whether queries see only keys up to their own. Pass True or False.")
+    if scale is not None and not (isinstance(scale, (int, float)) and 0 < scale < math.inf):
+        raise ShapeError(f"{name}: scale = {scale!r}. It multiplies scores and is a positive number. Negate q for a negative one.")
+    if type(shift) is not int or abs(shift) >= 1 << 30 or shift and not causal:
+        raise ShapeError(f"{name}: shift = {shift!r}. It is an integer, and says which keys a query sees if causal. Pass 0.")
+
+
+def _check_shapes(name, found):
+    q, k, v, out, lse = (tuple(x.shape) for x in found)
+    if k != v or k[0] != q[0] or k[3] != q[3]:
+        raise ShapeError(f"{name}: q {q}, k {k} and v {v} do not fit. k and v have one shape, and q's batch and width.")
+    if k[1] == 0 and q[1] or k[1] and q[1] % k[1]:
+        raise ShapeError(f"{name}: {q[1]} query heads for {k[1]} heads of k and v. Each of these serves equally many. Repeat some.",
+                         heads=q[1], pairs=k[1])
+    if not 0 < q[3] <= 256:
+        raise ShapeError(f"{name}: heads of {q[3]} elements. A head has up to 256. Split it.", width=q[3])
+    if out != q or lse != q[:3]:
+        raise ShapeError(f"{name}: out has shape {out} and lse {lse} for q {q}. They are {q} and {q[:3]}. Pass None.")
+    if max(q[0] * q[1] * -(-q[2] // 64), k[2]) >= 1 << 30:
+        raise ShapeError(f"{name}: q {q} and k {k}. A call counts up to 2^30 tiles and keys. Split the batch.")
+    if {x.dtype for x in found[1:4]} != {found.q.dtype} or found.lse.dtype != "float32":
+        raise DTypeError(f"{name}: q is {found.q.dtype}, k {found.k.dtype}, v {found.v.dtype}, out {found.out.dtype}, lse "
+                         f"{found.lse.dtype}. The first four have one dtype, lse is float32. Convert some.")
+    b, h, s = found.lse.shape
+    if 0 not in (b, h, s) and [st for n, st in zip((b, h, s), found.lse.strides) if n > 1] != \
+            [st for n, st in zip((b, h, s), (4 * h * s, 4 * s, 4)) if n > 1]:
+        raise LayoutError(f"{name}: lse has strides {tuple(found.lse.strides)}. It must be contiguous. Pass None.")
+
+
+def check_layout(name, label, x):
+    """Raise LayoutError for an array of matrices that the bulk copy engine cannot move."""
+    if 0 in x.shape:
+        return
+    size = ITEMSIZE[x.dtype]
+    if x.shape[3] > 1 and x.strides[3] != size:
+        raise LayoutError(f"{name}: {label} has strides {tuple(x.strides)}. Elements of a row must be contiguous. Pass a copy.",
+                          strides=tuple(x.strides))
+    steps = [st for n, st in zip(x.shape[:3], x.strides[:3]) if n > 1]
+    if x.shape[3] * size % 16 or any(st % 16 or st < 16 for st in steps) or x.device != "cpu" and x.pointer % 16:
+        raise LayoutError(f"{name}: {label} has shape {tuple(x.shape)}, strides {tuple(x.strides)} and address {x.pointer:#x}. Rows have a "
+                          "multiple of 16 bytes and begin on one, without overlapping. Pass a padded copy.", strides=tuple(x.strides))
+
+
+__all__ = ["attend", "AttentionCall", "Heads", "check", "check_layout", "check_numbers", "matrices"]
