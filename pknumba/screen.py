@@ -9,11 +9,13 @@ _CODES = {"good": "32", "note": "33", "bad": "31;1", "head": "1", "dim": "2"}
 
 
 def colours(stream=None):
-    """Whether to write colours to a stream (standard output): a terminal, and neither NO_COLOR set nor TERM "dumb"; FORCE_COLOR
-    overrides."""
+    """Whether to write colours to a stream (standard output): to a terminal, unless NO_COLOR is set or TERM is "dumb". Not under mpirun,
+    which gives its ranks terminals of their own that end in a pipe. FORCE_COLOR overrides."""
     stream = sys.stdout if stream is None else stream
     if os.environ.get("FORCE_COLOR"):
         return True
+    if any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")):
+        return False
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

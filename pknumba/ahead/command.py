@@ -27,7 +27,8 @@ def add(commands):
     parser.add_argument("--recorded", metavar="FILE", help="what a program wanted that ran under PKNUMBA_RECORD=FILE")
     which = parser.add_argument_group("which configurations")
     which.add_argument("--dtype", nargs="+", choices=known_dtypes(), default=["bfloat16"])
-    which.add_argument("--size", type=_positive, nargs=3, metavar=("M", "N", "K"), action="append", default=[], help="of a product; repeatable")
+    which.add_argument("--size", type=_positive, nargs=3, metavar=("M", "N", "K"), action="append", default=[],
+                       help="of a product; repeatable")
     which.add_argument("--world", type=_positive, nargs="+", default=[1, 2], help="numbers of ranks (default 1 2)")
     which.add_argument("--sms", type=_positive, default=132, help="SMs that a rank will have (default 132)")
     which.add_argument("--op", nargs="+", choices=["sum", "min", "max"], default=["sum"], help="of reductions")

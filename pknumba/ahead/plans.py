@@ -79,8 +79,8 @@ def recorded(path):
                 said = json.loads(line)
                 found[_named(*said["kernel"]), _named(*said["config"])(**said["fields"])] = True
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as why:
-        raise ConfigError(f"compile: {path} cannot be used ({why}). It is a file that a program wrote under PKNUMBA_RECORD, whose kernels can "
-                          "be imported here. Record it anew, or set PYTHONPATH.") from None
+        raise ConfigError(f"compile: {path} cannot be used ({why}). It is a file that a program wrote under PKNUMBA_RECORD, whose kernels "
+                          "can be imported here. Record it anew, or set PYTHONPATH.") from None
     return list(found)
 
 

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 
 from . import installed
-from .operators import ways
+from .operators import reach, ways
 from .report import Finding, Report
 from .. import __version__
 from ..errors import PknumbaError
@@ -53,7 +53,7 @@ def gathered(executor, node):
     count = 0 if "error" in facts["gpu"] else len(facts["gpu"]["devices"])
     facts["place"] = {"device": number % count if count else None, "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
                       "pid": os.getpid()}
-    facts["operators"] = ways(facts)
+    facts["reach"], facts["operators"] = reach(facts), ways(facts)
     return facts
 
 

@@ -12,16 +12,15 @@ def operators():
 def ways(facts):
     """[dict(operator, alone, together, instead)] for a machine.
 
-    alone: what one rank runs. together: how several ranks reach each other's memory. instead: what replaces a mechanism that the
-    hardware may have and pknumba does not use here, or "".
+    alone: the kernel of a world of one rank. together: that of several, or that each works by itself. instead: what replaces a mechanism
+    that the hardware may have and pknumba does not use here, or "".
     """
-    together = reach(facts)
     rows = []
     for name, kernel in operators().items():
         speaks = _communicates(kernel)
         alone = getattr(kernel, "alone", None)
         rows.append({"operator": name, "executor": facts["executor"], "alone": alone.__name__ if alone else kernel.__name__,
-                     "together": together if speaks else "every rank by itself",
+                     "together": kernel.__name__ if speaks else "every rank by itself",
                      "instead": "sums by reading peers, not by the switch" if speaks and "reduce" in name else ""})
     return rows
 

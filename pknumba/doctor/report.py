@@ -38,7 +38,7 @@ class Report:
         def head(title):
             lines.append(paint(title, "head", colour))
         head(f"pknumba {f['pknumba']} on {f['system']}, Python {f['python']}")
-        lines += table([(name, said or paint("missing", "bad", colour)) for name, said in f["packages"].items()])
+        lines += table([(name, said or "not installed by pip") for name, said in f["packages"].items()])
         self._gpus(head, lines)
         head("between ranks")
         lines += table(self._between())
@@ -47,7 +47,7 @@ class Report:
         lines += table([("cache", f"{cache['folder'] or 'none'}: {cache['kernels']} kernels, {cache['bytes'] / 1e6:.1f} MB"
                          f"{'' if cache['usable'] else ', cannot be written'}"), ("executor", f["executor"])])
         head("what each operator would do here")
-        lines += table([("operator", "on one rank", "on several ranks", ""),
+        lines += table([("operator", "on one rank", "on several", ""),
                         *((w["operator"], w["alone"], w["together"], w["instead"]) for w in f["operators"])])
         if self.ranks:
             head(f"{len(self.ranks)} ranks")
@@ -79,7 +79,7 @@ class Report:
     def _between(self):
         mps, mpi = self.facts["mps"], self.facts["mpi"]
         service = "running in " + mps["pipe"] if mps["running"] else "not running" if mps["control"] else "not installed"
-        rows = [("MPS", service + (f", {mps['share']} % of the SMs" if mps["share"] else ""))]
+        rows = [("peers' memory", self.facts["reach"]), ("MPS", service + (f", {mps['share']} % of the SMs" if mps["share"] else ""))]
         if "error" in mpi:
             return [*rows, ("MPI", mpi["error"])]
         rows += [("MPI", f"{mpi['library']}, mpi4py {mpi['mpi4py']}"), ("mpirun", mpi["mpirun"] or "not on PATH")]

@@ -39,7 +39,8 @@ def write(path, built, arch="sm_90a"):
         for kernel, cfg, cubin, record in built:
             name = portable_key(kernel, cfg)
             if name is None:
-                raise CompileError(f"{kernel.__name__}: its source cannot be found. A bundle knows kernels by their source. Put it in a file.")
+                raise CompileError(f"{kernel.__name__}: its source cannot be found. A bundle knows kernels by their source. Put it in a "
+                                   "file.")
             if name in entries:
                 continue
             entries[name] = {"kernel": f"{kernel.__module__}:{kernel.__qualname__}", "config": repr(cfg), "record": record,
@@ -56,8 +57,8 @@ def read(path):
         with zipfile.ZipFile(path) as bundle:
             held = json.loads(bundle.read("kernels.json"))
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as why:
-        raise ConfigError(f"bundle {path}: cannot be read ({why}). It is a file that python -m pknumba compile wrote. Look at PKNUMBA_BUNDLE."
-                          ) from None
+        raise ConfigError(f"bundle {path}: cannot be read ({why}). It is a file that python -m pknumba compile wrote. Look at "
+                          "PKNUMBA_BUNDLE.") from None
     if held.get("format") != _FORMAT:
         raise ConfigError(f"bundle {path}: has format {held.get('format')}. This pknumba reads {_FORMAT}. Compile it anew.")
     return held["kernels"]

@@ -39,8 +39,8 @@ def torch_world(cls, group, executor, options):
         from .on_gpu import Gpu
         return cls(link, Gpu(link, True, node_rank(link), own["device"], own["num_sms"], own["wait_limit_s"]), executor)
     if link.size > 1:
-        raise UnsupportedError(f"World.torch: {link.size} ranks on the interpreter. Interpreted ranks in several processes share memory by MPI. "
-                               "Use World.mpi under mpirun, or World.local.")
+        raise UnsupportedError(f"World.torch: {link.size} ranks on the interpreter. Interpreted ranks in several processes share memory by "
+                               "MPI. Use World.mpi under mpirun, or World.local.")
     return cls(link, Cpu(link, Sessions(session), own["num_sms"]), executor)
 
 

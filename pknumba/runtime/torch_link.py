@@ -31,8 +31,8 @@ def open_link(group, limit_s):
     hosts = link.allgather(_node_name(), "World.torch")
     if len(set(hosts)) > 1:
         link.close()
-        raise UnsupportedError(f"World.torch: {link.size} ranks on {len(set(hosts))} nodes. Ranks reach each other's memory directly, so all "
-                               "must be on one node. Pass a group of one node's ranks.", ranks=link.size)
+        raise UnsupportedError(f"World.torch: {link.size} ranks on {len(set(hosts))} nodes. Ranks reach each other's memory directly, so "
+                               "all must be on one node. Pass a group of one node's ranks.", ranks=link.size)
     return link
 
 
@@ -92,8 +92,8 @@ class TorchLink:
         link = TorchLink(self.distributed, [self.members[r] for r in ranks], self.limit_s)
         said = link.allgather(tuple(ranks), "split")
         if len(set(said)) > 1:
-            raise WorldError(f"World.split: the members of {list(ranks)} name different members. Every member passes the same ranks in the "
-                             "same order.")
+            raise WorldError(f"World.split: the members of {list(ranks)} name different members. Every member passes the same ranks in "
+                             "the same order.")
         return link
 
     def abort(self, code=1):
