@@ -12,6 +12,7 @@ _HOMES = {
     "World": "runtime", "SymmetricArray": "runtime",
     "gemm": "kernels", "gemm_all_reduce": "kernels", "gemm_reduce_scatter": "kernels",
     "all_gather_gemm": "kernels", "AllGatherGemm": "kernels", "AllGatherGemmConfig": "config",
+    "GroupedGemm": "kernels", "grouped_gemm": "kernels", "GroupedGemmConfig": "config",
     "Gemm": "kernels", "GemmAllReduce": "kernels", "GemmReduceScatter": "kernels",
     "Attention": "kernels", "attention": "kernels", "AttentionConfig": "config",
     "AllReduce": "kernels", "all_reduce": "kernels", "AllGather": "kernels", "all_gather": "kernels",

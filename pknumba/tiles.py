@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from .errors import ConfigError
 
-__all__ = ["ITEMSIZE", "DTYPES", "Tile", "Semaphore", "Config", "Role", "Task", "TileTask", "shared", "layout", "SHARED_LIMIT"]
+__all__ = ["ITEMSIZE", "DTYPES", "Tile", "Semaphore", "Config", "Role", "Task", "TileTask", "GroupTask", "shared", "layout", "SHARED_LIMIT"]
 
 #: Bytes of an element of each dtype, by its NumPy (or ml_dtypes) name.
 ITEMSIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "int32": 4, "uint32": 4}
@@ -138,6 +138,9 @@ Task = namedtuple("Task", "id turn part owner step")
 #: A task of a kernel that says where its tasks lie (``locate``). ``row``, ``col``: of the output tile, in tiles; ``first``: row
 #: of A that tile row 0 starts at; ``peer``: rank whose memory the tile is stored to, None for this rank's own.
 TileTask = namedtuple("TileTask", (*Task._fields, "row", "col", "first", "peer"))
+
+#: A tile's task of a kernel whose rows are in groups. ``group``: which; ``first``, ``end``: the group's rows; ``row``: in the group.
+GroupTask = namedtuple("GroupTask", (*TileTask._fields, "group", "end"))
 
 
 def shared(**declarations):

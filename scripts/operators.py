@@ -83,19 +83,58 @@ class Operator:
         if self.form == "gathered":
             terms = [(np.concatenate([inputs(r)[0] for r in range(inputs.size)]), terms[0][1])]
         for A, B in terms:
-            A, B = A[rows].astype(np.float64), B.astype(np.float64)
-            product = A @ B
-            # The float32 sum of K products is a chain of additions, each off by at most FLOAT32 of the partial sum, which
-            # is at most |a_i| |b_j| (Cauchy-Schwarz). The chain has a link per 16 products on a tensor core (one wgmma
-            # adds 16), or per tile of 64 and within a tile on the CPU: K / 16 + 64 covers both.
-            chain = (A.shape[1] / 16 + 64) * FLOAT32
-            error = chain * np.outer(np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=0))
+            product, error = exact_product(A[rows], B)
             # A term of a sum over ranks may be rounded to the dtype before it is added in float32.
             if self.summed:
                 error += u * np.abs(product) + UNDERFLOW[dtype] + len(terms) * FLOAT32 * np.abs(product)
             total, bound = total + product, bound + error
         # The result is rounded once more, at its inexact value.
         return total, bound + u * (np.abs(total) + bound) + UNDERFLOW[dtype]
+
+
+def exact_product(A, B):
+    """(float64 product, largest error of its float32 sum).
+
+    The sum of K products is a chain of additions, each off by at most FLOAT32 of the partial sum, which is at most |a_i| |b_j|
+    (Cauchy-Schwarz). The chain has a link per 16 products on a tensor core (one wgmma adds 16), or per tile of 64 and within a tile on
+    the CPU: K / 16 + 64 covers both.
+    """
+    A, B = A.astype(np.float64), B.astype(np.float64)
+    chain = (A.shape[1] / 16 + 64) * FLOAT32
+    return A @ B, chain * np.outer(np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=0))
+
+
+@dataclass(frozen=True)
+class Grouped(Operator):
+    """A product of groups of rows: A m x k, B a matrix for each group; half of the rows in the first, none in the second. A B of two
+    dimensions is that of the only group."""
+
+    experts: int = 4
+
+    @staticmethod
+    def ends(m, B):
+        """Where groups end."""
+        return np.array([m // 2, m // 2, 3 * m // 4, m] if B.ndim == 3 else [m], np.int32)
+
+    def make(self, rank, m, n, k, dtype, seed):
+        """As in Operator, with a B for each group."""
+        found = [super(Grouped, self).make(rank, m, n, k, dtype, seed + 1000 * e) for e in range(self.experts)]
+        return found[0][0], np.stack([B for _, B in found])
+
+    def call(self, world, A, B, out=None, config=None, rows=None):
+        """The operator on this rank's arrays."""
+        import pknumba
+        ends = world.asarray(self.ends(A.shape[0], B))
+        return pknumba.grouped_gemm(world, A, B if B.ndim == 3 else B.reshape(1, *B.shape), ends, out=out, config=config)
+
+    def expected(self, inputs, rank, rows, dtype):
+        """As in Operator, group by group."""
+        A, B = inputs(rank)
+        group = np.searchsorted(self.ends(len(A), B), rows, side="right")
+        value, bound = np.zeros((2, len(rows), B.shape[-1]))
+        for e in np.unique(group):
+            value[group == e], bound[group == e] = exact_product(A[rows[group == e]], B if B.ndim == 2 else B[e])
+        return value, bound + ROUNDING[dtype] * (np.abs(value) + bound) + UNDERFLOW[dtype]
 
 
 @dataclass(frozen=True)
@@ -185,6 +224,7 @@ OPERATORS = {
                                 formula="C = (all ranks' A, one after the other) @ B"),
     "gemm_reduce_scatter": Operator("gemm_reduce_scatter", "GemmReduceScatterConfig", summed=True, form="scattered",
                                     formula="rank's rows of the sum over ranks r of A_r @ B_r"),
+    "grouped_gemm": Grouped("grouped_gemm", "GroupedGemmConfig", summed=False, formula="C[rows of group e] = A[rows of group e] @ B_e"),
 }
 #: The ranks of a ring: each sends to the next.
 _RING = ("pairs", lambda size: [(r, (r + 1) % size) for r in range(size)])

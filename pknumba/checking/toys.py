@@ -131,8 +131,9 @@ def toy_of(kernel):
     """
     if not inspect.isclass(kernel):
         return lambda world, rng, **changes: Toy(main=kernel)
+    from .groups import GROUPED
     from .programs import PROGRAMS
-    known = {**TOYS, **PROGRAMS}
+    known = {**TOYS, **GROUPED, **PROGRAMS}
     for cls in kernel.__mro__:
         if "toy" in vars(cls):
             return kernel.toy

@@ -3,7 +3,8 @@
 from .attention import AttentionConfig, attention_config
 from .choosing import _GEMMS, best  # noqa: F401 - tests go through all that ship
 from .comm import CommConfig
+from .moe import GroupedGemmConfig, best_groups
 from .products import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, GemmReduceScatterConfig
 
 __all__ = ["AttentionConfig", "attention_config", "GemmConfig", "GemmAllReduceConfig", "GemmReduceScatterConfig",
-           "AllGatherGemmConfig", "CommConfig", "best"]
+           "AllGatherGemmConfig", "GroupedGemmConfig", "CommConfig", "best", "best_groups"]

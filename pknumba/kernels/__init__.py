@@ -10,6 +10,7 @@ from .gather import Gather, gather
 from .gemm import Gemm, gemm
 from .gemm_all_reduce import GemmAllReduce, gemm_all_reduce
 from .gemm_reduce_scatter import GemmReduceScatter, gemm_reduce_scatter
+from .grouped_gemm import GroupedGemm, grouped_gemm
 from .reduce import Reduce, reduce
 from .reduce_scatter import ReduceScatter, reduce_scatter
 from .scatter import Scatter, scatter
@@ -18,5 +19,5 @@ from .send_recv import SendRecv, send_recv
 __all__ = ["AllGather", "all_gather", "AllGatherGemm", "all_gather_gemm", "AllReduce", "all_reduce", "AllToAll", "all_to_all",
            "Attention", "attention",
            "Broadcast", "broadcast", "Gather", "gather", "Gemm", "gemm", "GemmAllReduce", "gemm_all_reduce",
-           "GemmReduceScatter", "gemm_reduce_scatter", "Reduce", "reduce", "ReduceScatter", "reduce_scatter", "Scatter",
-           "scatter", "SendRecv", "send_recv"]
+           "GemmReduceScatter", "gemm_reduce_scatter", "GroupedGemm", "grouped_gemm", "Reduce", "reduce",
+           "ReduceScatter", "reduce_scatter", "Scatter", "scatter", "SendRecv", "send_recv"]

@@ -4,10 +4,12 @@ from .attending import attend
 from .base import Template
 from .comm import Comm, counted
 from .forms import Added, Gathered, Scattered, Whole
+from .group_calls import multiply_groups
+from .groups import Grouped
 from .lcs import LCS
 from .lcsc import LCSC, LCSM
 from .matrices import multiply
 from .transfers import communicate
 
 __all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Added", "Gathered", "attend", "communicate",
-           "counted", "multiply"]
+           "counted", "Grouped", "multiply", "multiply_groups"]

@@ -54,6 +54,17 @@ def test_one_wrong_element_is_outside(operators, case):
     assert share(operators, operator, inputs, result) > 1
 
 
+def test_groups(operators):
+    """The bound of a product of groups holds for it, and not for that of a neighbouring group."""
+    operator = operators.OPERATORS["grouped_gemm"]
+    inputs = operators.Inputs(operator, 1, (64, 80, 200), "bfloat16")
+    (A, B), ends = inputs(0), operator.ends(64, inputs(0)[1])
+    right = np.concatenate([a.astype(np.float32) @ b.astype(np.float32) for a, b in zip(np.split(A, ends[:-1]), B)]).astype(A.dtype)
+    assert 0.25 < share(operators, operator, inputs, right) <= 1
+    right[40] = (A[40].astype(np.float32) @ B[1].astype(np.float32)).astype(A.dtype)
+    assert share(operators, operator, inputs, right) > 10
+
+
 def test_nan_is_outside(operators, case):
     operator, inputs, result = case
     result[0, 0] = np.nan

@@ -1,0 +1,85 @@
+"""LCS kernels whose tasks are tiles of groups of rows. Where groups end lies in device memory, so each role finds its tasks itself.
+
+Groups' tiles are numbered one group after the other. Block b takes in turn t one of the tasks t * blocks to (t + 1) * blocks - 1, each
+turn its next neighbour's: so a pattern in the lengths of tasks, such as every other one short, does not always meet the same block.
+"""
+
+from ..primitives import div, i32, least, look, mod, tile_coord, turn_first
+from ..tiles import GroupTask
+from .lcs import LCS
+
+
+class Grouped(LCS):
+    """An LCS kernel with a tensor ``ends``: the row at which each group ends. Roles are given GroupTasks.
+
+    Numbers: ``groups``; ``rows`` of all groups at most; ``cols``: tile columns; ``turns`` that a block has at most. Ends that fall, or lie
+    beyond ``rows``, count as the nearest that do not.
+    """
+
+    kinds = {"ends": "int32"}
+    numbers = dict.fromkeys("tasks k_tiles groups rows cols turns".split(), 1)
+
+    @classmethod
+    def played(kernel, name, adapt=lambda function: function):
+        """The role itself: the drivers say where tasks lie."""
+        return adapt(getattr(kernel, name))
+
+    @classmethod
+    def driver(kernel, role):
+        """Loops over the tasks of this kernel's groups."""
+        if role.name in ("loader", "consumer", "storer"):
+            return lambda play, _: (together if role.together else in_turns)(kernel, play)
+        return super().driver(role)
+
+    @staticmethod
+    def end(cfg, g, group, first):
+        """Row at which a group that begins with row ``first`` ends."""
+        if group >= g.groups:
+            return i32(first)
+        end = look(g.ends, group)
+        return i32(least(g.rows, end if end > first else first))
+
+    @staticmethod
+    def advance(cfg, g, number, group, first, end, before):
+        """The group that has a task: (group, its first row, its end, tasks before it), from that of an earlier task on."""
+        tiles = i32(div(end - first + cfg.tile_m - 1, cfg.tile_m) * g.cols)
+        while group < g.groups and number - before >= tiles:
+            group, first, before = i32(group + 1), end, i32(before + tiles)
+            end = Grouped.end(cfg, g, group, first)
+            tiles = i32(div(end - first + cfg.tile_m - 1, cfg.tile_m) * g.cols)
+        return group, first, end, before
+
+    @staticmethod
+    def task(cfg, g, number, turn, part, spot):
+        """The GroupTask of a number."""
+        group, first, end, before = spot
+        row, col = tile_coord(number - before, (div(end - first + cfg.tile_m - 1, cfg.tile_m), g.cols), cfg.group_m)
+        return GroupTask(number, turn, part, i32(0), i32(turn * g.k_tiles), row, col, first, None, group, end)
+
+
+def together(kernel, play):
+    """Every worker of the role takes part in each task."""
+    def drive(cfg, g, s, part, place, places):
+        spot = i32(0), i32(0), kernel.end(cfg, g, i32(0), i32(0)), i32(0)
+        for turn in range(g.turns):
+            number = i32(turn * places + mod(place + turn, places))
+            spot = kernel.advance(cfg, g, number, *spot)
+            if spot[0] >= g.groups:
+                break
+            play(cfg, g, s, kernel.task(cfg, g, number, i32(turn), part, spot))
+    return drive
+
+
+def in_turns(kernel, play):
+    """Each task is given to one of two workers in turn (ping-pong)."""
+    def drive(cfg, g, s, part, place, places):
+        turn_first(s, part)
+        spot = i32(0), i32(0), kernel.end(cfg, g, i32(0), i32(0)), i32(0)
+        for turn in range(g.turns):
+            number = i32(turn * places + mod(place + turn, places))
+            spot = kernel.advance(cfg, g, number, *spot)
+            if spot[0] >= g.groups:
+                break
+            if mod(turn, 2) == part:
+                play(cfg, g, s, kernel.task(cfg, g, number, i32(turn), i32(0), spot))
+    return drive
