@@ -78,10 +78,11 @@ def _drop(capsule):
 
 
 def export(owner, pointer, shape, strides, dtype, device):
-    """A DLPack capsule of CUDA memory: `strides` in bytes, `device` its number. It keeps `owner` alive."""
+    """A DLPack capsule of memory: `strides` in bytes, `device` its number or "cpu". It keeps `owner` alive."""
     size, ndim = itemsize(dtype), len(shape)
     dims, steps = (ctypes.c_int64 * max(ndim, 1))(*shape), (ctypes.c_int64 * max(ndim, 1))(*(s // size for s in strides))
     code, bits = dlpack_code(dtype)
-    managed = _Managed(_Tensor(pointer, CUDA, device, ndim, code, bits, 1, dims, steps, 0), None, _release)
+    place = (CPU, 0) if device == "cpu" else (CUDA, device)
+    managed = _Managed(_Tensor(pointer, *place, ndim, code, bits, 1, dims, steps, 0), None, _release)
     _alive[ctypes.addressof(managed)] = managed, dims, steps, owner
     return _new(ctypes.addressof(managed), b"dltensor", ctypes.cast(_drop, ctypes.c_void_p))

@@ -119,8 +119,9 @@ class SymmetricArray(_Symmetric):
                 "strides": self.strides, "stream": None}
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        if self._block.arrays is not None:
-            return self.local.__dlpack__()
+        if self._block.arrays is not None and self.dtype != "bfloat16":       # which NumPy does not export
+            asked = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+            return self.local.__dlpack__(**{k: v for k, v in asked.items() if v is not None})
         return dlpack.export(self, self.pointer, self.shape, self.strides, self.dtype, self.device)
 
     def __dlpack_device__(self):
