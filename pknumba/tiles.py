@@ -7,7 +7,6 @@ budgets; the interpreter turns them into NumPy arrays; the lowering turns them i
 from collections import namedtuple
 from dataclasses import dataclass, fields
 from math import prod
-from typing import ClassVar
 
 from .errors import ConfigError
 
@@ -92,7 +91,7 @@ class Config:
     """Base of a kernel's frozen configuration. Integers and strings; fields *and properties* are constants inside roles."""
 
     #: Blocks that run at once and reach each other's shared memory; a field in families that know clusters.
-    cluster: ClassVar[int] = 1
+    cluster = 1
 
     def replace(self, **changes):
         """A copy with other fields. Raises ConfigError for a field that does not exist."""

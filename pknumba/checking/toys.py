@@ -99,7 +99,7 @@ def _dtype(name):
 
 
 def _differences(cfg):
-    keys = ("consumers", "ping_pong", "stages", "c_stages", "tile_m", "comm_sms", "piece_m", "b_transposed", "dtype")
+    keys = ("consumers", "ping_pong", "cluster", "stages", "c_stages", "tile_m", "comm_sms", "piece_m", "b_transposed", "dtype")
     return ", ".join(f"{k}={getattr(cfg, k)}" for k in keys if hasattr(cfg, k))
 
 
@@ -109,6 +109,8 @@ def gemm(kernel, world, rng, **changes):
     consumers, ping_pong = ((2, False), (2, True), (1, False), (3, False))[rng.integers(4)]
     fields = dict(consumers=consumers, ping_pong=bool(ping_pong), b_transposed=bool(rng.integers(2)), stages=int(rng.integers(2, 5)),
                   tile_m=24 if consumers == 3 else 16, c_stages=int(rng.integers(1, 5)), group_m=int(rng.integers(1, 4)))
+    if not kernel.communicates() and _knows_clusters(kernel) and rng.integers(3) == 0:
+        fields.update(cluster=2, group_m=2 * fields["group_m"])
     if kernel.communicates():
         fields.update(comm_sms=int(rng.integers(1, 3)), piece_m=int((1, 2, 4, 8)[rng.integers(4)]))
     cfg = product_config(kernel, **{**fields, **changes})
@@ -117,6 +119,11 @@ def gemm(kernel, world, rng, **changes):
         m, n, k = 4 * cfg.tile_m, 3 * cfg.tile_n, cfg.tile_k * int(rng.integers(1, 4))
     sms = int(rng.integers(2, 5)) + (cfg.comm_sms if kernel.communicates() else 0)
     return product(kernel, cfg, m, n, k, sms=sms, warps=int(rng.integers(1, 5)))
+
+
+def _knows_clusters(kernel):
+    """Whether it declares semaphores of clusters: a class that extends a product may have a ring of its own."""
+    return any(getattr(decl, "of", "") == "cluster" for decl in kernel.shared(product_config(kernel)))
 
 
 #: Class name -> function (kernel, world, rng, **changes) -> Toy.

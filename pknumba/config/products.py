@@ -108,8 +108,8 @@ class GemmConfig(Config):
             (self.stages >= 2 and self.c_stages >= 1, f"stages = {self.stages}, c_stages = {self.c_stages}. At least 2 and 1."),
             (self.group_m >= 1, f"group_m = {self.group_m}. At least 1."),
             (self.cluster in self.clusters, f"cluster = {self.cluster}. Blocks of a cluster: {' or '.join(map(str, self.clusters))}."),
-            (self.group_m % self.cluster == 0, f"group_m = {self.group_m} in clusters of {self.cluster}. Tile rows of a cluster are walked "
-             "together. Use a multiple."),
+            (self.group_m % max(self.cluster, 1) == 0, f"group_m = {self.group_m} in clusters of {self.cluster}. A cluster's tile rows are "
+             "walked together. Use a multiple."),
             (self.part_m * self.tile_n // 128 <= {1: 128, 2: 192, 3: 96}[self.consumers], f"tile {self.tile_m} x {self.tile_n} takes "
              f"{self.part_m * self.tile_n // 128} registers of sums in each thread of {self.consumers} consumers. Use a smaller tile."),
         ]

@@ -35,6 +35,10 @@ class Function:
                  self.shared_bytes if shared_bytes is None else shared_bytes, about=self.symbol)
         return value.value
 
+    def clusters(self, threads, shared_bytes, size):
+        """How many clusters of `size` blocks the device holds at once."""
+        return self.launcher(size, threads, (), shared_bytes=shared_bytes, cluster=size).max_clusters()
+
     def launcher(self, grid, block, params, **options):
         """A prebuilt :class:`pknumba.runtime.launch.Launch` of this kernel."""
         return Launch(self, grid, block, options.pop("shared_bytes", self.shared_bytes), params, **options)

@@ -58,11 +58,14 @@ def every_number(kernel, world, numbers, cfg):
 
 
 def check_sms(kernel, cfg, num_sms):
-    """Raise ConfigError if communicators would leave no SM to compute. ``num_sms``: of the rank that has fewest."""
+    """Raise ConfigError if communicators would leave no SM to compute, or no cluster fits. ``num_sms``: of the rank that has fewest."""
     comm = cfg.comm_sms if kernel.communicates() else 0
     if comm >= num_sms:
         raise ConfigError(f"{kernel.__name__}: comm_sms = {comm}, but a rank has {num_sms} SMs. At least one must compute. "
                           f"Use comm_sms = {max(1, num_sms // 8)}.", comm_sms=comm, num_sms=num_sms)
+    if cfg.cluster > num_sms:
+        raise ConfigError(f"{kernel.__name__}: cluster = {cfg.cluster}, but a rank has {num_sms} SM. The blocks of a cluster run at once. "
+                          "Use cluster = 1.", cluster=cfg.cluster, num_sms=num_sms)
 
 
 def _grid(kernel, world, cfg, numbers):
@@ -109,6 +112,8 @@ class DeviceCall:
         params = [(_tensor(world, name, matrices[name], record), 128) for name in kernel.tensors]
         params += common_params(kernel, world, numbers, cfg, workspace)
         grid, _ = _grid(kernel, world, cfg, numbers)
+        if cfg.cluster > 1:
+            grid = min(grid, cfg.cluster * function.clusters(record["threads"], shared_bytes, cfg.cluster))
         self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.crowded,
                                         cluster=cfg.cluster)
         self.fire = self.launch.fire

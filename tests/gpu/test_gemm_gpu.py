@@ -50,6 +50,25 @@ def test_shipped_configurations(world, fields, transposed):
 
 
 @pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize("fields", SHIPPED, ids=lambda f: "-".join(map(str, f.values())))
+def test_clusters(world, fields, transposed):
+    """Pairs of tile rows: whole, without a mate, a single tile, rows that straddle lines; many pairs a cluster."""
+    for shape in ((512, 768, 256), (300, 520, 200), (1, 1, 1), (2000, 1800, 72), (129, 257, 8), (3000, 2100, 136)):
+        for dtype in DTYPES:
+            check(world, shape, dtype, transposed, config=GemmConfig(cluster=2, **fields))
+
+
+def test_clusters_in_a_row(world):
+    """Blocks of a cluster never leave, nor begin, while others still reach into them: short kernels, one behind the other."""
+    for shape in ((256, 256, 64), (128, 256, 64), (640, 512, 128)):
+        a, b = signs(shape[0], shape[2], seed=1), signs(shape[1], shape[2], seed=2)
+        truth, out = (a.float() @ b.T.float()).bfloat16(), torch.empty(*shape[:2], dtype=torch.bfloat16, device="cuda")
+        for _ in range(300):
+            gemm(world, a, b.T, out=out, config=GemmConfig(cluster=2))
+        assert torch.equal(out, truth), shape
+
+
+@pytest.mark.parametrize("transposed", [True, False])
 def test_float16(world, transposed):
     for fields in SHIPPED[:2]:
         for shape in ((300, 520, 200), (1000, 1000, 1000)):

@@ -23,6 +23,8 @@ def cases():
         fields = [dict(b_transposed=layout, **f) for f in [{}, *SHIPPED] for layout in (True, False)]
         fields += [dict(dtype="float16"), dict(dtype="float16", b_transposed=False)]
         fields += [dict(b_transposed=False, **f) for f in EXTREME] if kernel is Gemm else EXTREME[:3]
+        fields += [dict(cluster=2, b_transposed=i % 2 > 0, dtype=("bfloat16", "float16")[i % 3 == 2], **f)
+                   for i, f in enumerate([{}, *SHIPPED])] if kernel is Gemm else []
         for f in {repr(family(**f)): f for f in fields}.values():
             yield pytest.param(kernel, family(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
     for kernel in (GemmReduceScatter, AllGatherGemm):
@@ -44,6 +46,7 @@ def test_cubin(kernel, cfg, disassemble):
     expect_instructions(kernel, cfg, record, code, counts)
     expect_main_loop(cfg, code)
     expect_panels_handed_over(code)
+    expect_cluster(cfg, code)
     if kernel is AllGatherGemm:
         expect_moves(cfg, code)
     elif kernel.communicates():
@@ -79,6 +82,20 @@ def expect_main_loop(cfg, code):
     assert wait is not None and code.instructions[wait].operands.endswith("0x1"), "waits for all but the last product"
     assert free is not None and wait < free <= last, "the stage is given back after the wait"
     assert any(code.instructions[n].operands.endswith("0x0") for n in code.find("WARPGROUP.DEPBAR"))
+
+
+def expect_cluster(cfg, code):
+    """Loads of B go to all blocks; giving a stage back is one instruction for all, without a fence; they meet first and last."""
+    shared, remote = code.find("UTMALDG.2D.MULTICAST"), code.find("SYNCS.ARRIVE.TRANS64.RED")
+    first, last = code.loop("HGMMA")
+    if cfg.cluster == 1:
+        assert not shared and not remote and not code.find("UCGABAR")
+        return
+    assert len(shared) * 2 >= code.counts()["UTMALDG"] and any(first <= n <= last for n in remote)
+    assert len(code.find("UCGABAR_ARV")) == len(code.find("UCGABAR_WAIT")) == 2
+    assert code.find("UCGABAR_WAIT")[0] < code.find("ACQBULK")[0] and code.find("UCGABAR_ARV")[1] > max(*code.find("HGMMA"), *shared)
+    for n in remote:
+        assert code.before(n, "MEMBAR", 12) is None, "a release at cluster scope is a fence of the whole GPU"
 
 
 def expect_panels_handed_over(code):

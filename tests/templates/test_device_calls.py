@@ -71,6 +71,15 @@ def test_a_repeated_call_only_launches(world, stub):  # noqa: F811
     assert len(stub.log("cuTensorMapEncodeTiled")) == 3 and not stub.log("cuModuleLoadData")
 
 
+@pytest.mark.parametrize("shape, grid", [((1200, 4000), 132), ((300, 400), 4 * 4), ((100, 200), 2 * 2)])
+def test_clusters(world, stub, shape, grid):  # noqa: F811
+    """As many blocks as there are resident clusters and pairs of tiles; the launch says how many blocks a cluster has."""
+    gemm(world, array(shape[0], 64), array(64, shape[1]), out=array(*shape), config=GemmConfig(cluster=2, tile_n=128))
+    assert len(stub.log("cuOccupancyMaxActiveClusters")) == 1
+    line, = stub.log("cuLaunchKernelEx")
+    assert fields(line)["grid"] == f"{min(grid, world.num_sms // 2 * 2)},1,1" and "attr4=2,1,1" in line
+
+
 @pytest.mark.parametrize("b_by_columns", [False, True])
 def test_tensor_maps(world, stub, b_by_columns):  # noqa: F811
     """Extents and pitches as the copy engine must know them: it clips at the extents."""
