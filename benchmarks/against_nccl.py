@@ -6,7 +6,6 @@ Both run in one process per rank, interleaved, and are timed over ten calls in a
 over ranks. NVLink multicast stays off in NCCL.
 """
 
-import os
 import sys
 from functools import partial
 from itertools import product
@@ -15,44 +14,13 @@ import protocol
 import torch
 import torch.distributed as dist
 from fused import FUSED
+from ranks import connect, interleaved, own_gpus
 
 from pknumba import GemmConfig, World, gemm
 from pknumba.config import best
 
 SHAPES = [(8192, 8192, 4096), (4096, 4096, 2048), (2048, 2048, 1024), (16384, 16384, 8192)]
 COMM_SMS = (4, 8, 16, 24, 32)
-CALLS = 10
-
-
-def connect(world):
-    """torch.distributed over NCCL with the world's ranks, on this machine only."""
-    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-    port = 20000 + sum(world.allgather(os.getpid())) % 20000
-    dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=world.rank, world_size=world.size,
-                            device_id=torch.device("cuda", world.device))
-
-
-def interleaved(world, variants, rounds):
-    """{name: [microseconds per call, the maximum over ranks, one number a round]}."""
-    events = {name: [] for name in variants}
-    names = list(variants)
-    for call in variants.values():
-        call()
-    world.synchronize()
-    torch.cuda.synchronize()
-    for r in range(rounds):
-        for name in names[r % len(names):] + names[:r % len(names)]:
-            torch.cuda.synchronize()
-            world.barrier()
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            for _ in range(CALLS):
-                variants[name]()
-            end.record()
-            events[name].append((start, end))
-    torch.cuda.synchronize()
-    return {name: [max(times) for times in zip(*world.allgather([a.elapsed_time(b) * 1e3 / CALLS for a, b in pairs]))]
-            for name, pairs in events.items()}
 
 
 def error(world, op, config):
@@ -95,23 +63,28 @@ def case(world, kind, shape, args):
     return True
 
 
+def cases(world, args, budget, shapes=SHAPES):
+    """Every operator on every shape that the flags name. Returns whether all were right."""
+    right = True
+    for shape, op in product(shapes, args.ops):
+        name = f"{op} {'x'.join(map(str, shape))}"
+        if args.only in name and not any(world.allgather(budget.spent(name))):
+            right &= case(world, FUSED[op], shape, args)
+            torch.cuda.empty_cache()
+    return right
+
+
 def main():
     """Run the shapes that the flags name. Returns the exit status."""
     p = protocol.options(__doc__, "multigpu.jsonl")
     p.add_argument("--ops", nargs="+", choices=FUSED, default=list(FUSED))
     args = p.parse_args()
-    world, right = World.mpi(executor="gpu"), True
-    if len(set(world.allgather(world.device))) < world.size:
-        print("against_nccl: ranks share a GPU, which NCCL does not allow. Start one rank for each GPU.", file=sys.stderr)
+    world = World.mpi(executor="gpu")
+    if not own_gpus(world):
         return 2
     torch.cuda.set_device(world.device)
     connect(world)
-    budget = protocol.Budget(args.budget)
-    for op, shape in product(args.ops, SHAPES):
-        name = f"{op} {'x'.join(map(str, shape))}"
-        if args.only in name and not any(world.allgather(budget.spent(name))):
-            right &= case(world, FUSED[op], shape, args)
-            torch.cuda.empty_cache()
+    right = cases(world, args, protocol.Budget(args.budget))
     dist.destroy_process_group()
     return 0 if right else 1
 

@@ -48,6 +48,10 @@ class Budget:
     def __init__(self, seconds):
         self.end = time.perf_counter() + seconds
 
+    def left(self):
+        """Seconds."""
+        return max(0.0, self.end - time.perf_counter())
+
     def spent(self, name):
         """Whether the time is up; says which case is left out."""
         over = time.perf_counter() > self.end
