@@ -4,7 +4,7 @@
     mpirun -n 2 python benchmarks/multigpu.py --parts fused collectives
 
 Parts, each within its share of the budget: ``fused`` (operators that multiply and communicate against cuBLAS and NCCL, with a sweep of
-comm_sms), ``collectives`` (against NCCL, 8 bytes to 1 GiB), ``large`` (the largest fused shapes). NVLink multicast stays off.
+comm_sms), ``collectives`` (against NCCL, 8 bytes to 1 GiB), ``large`` (other fused shapes). NVLink multicast stays off.
 """
 
 import sys
@@ -20,11 +20,12 @@ from ranks import connect, own_gpus
 
 from pknumba import World
 
+LARGE = [(4096, 4096, 2048), (16384, 16384, 8192), (2048, 2048, 1024), (32768, 32768, 16384)]
 #: Part -> (share of the time left when it starts, function (world, args, budget) -> whether results were right).
 PARTS = {
     "fused": (0.35, partial(against_nccl.cases, shapes=[(8192, 8192, 4096)])),
     "collectives": (0.6, collectives_nccl.cases),
-    "large": (1.0, partial(against_nccl.cases, shapes=[(4096, 4096, 2048), (16384, 16384, 8192), (2048, 2048, 1024), (32768, 32768, 16384)])),
+    "large": (1.0, partial(against_nccl.cases, shapes=LARGE)),
 }
 
 
