@@ -10,9 +10,10 @@ def main(arguments=None):
     from .ahead import command as ahead
     from .checking import command as check
     from .doctor import command as doctor
+    from .tuning import command as tuning
     parser = argparse.ArgumentParser(prog="python -m pknumba", description="pknumba's commands")
     commands = parser.add_subparsers(dest="command", required=True)
-    for command in (check, doctor, ahead):
+    for command in (check, doctor, ahead, tuning):
         command.add(commands)
     options = parser.parse_args(arguments)
     return options.run(options)

@@ -27,7 +27,7 @@ ARROWS = {
     "primitives": {"lowering", "interpreter", "tiles", "errors"},
     "templates": {"primitives", "runtime", "lowering", "interpreter", "config", "tiles", "errors"},
     "kernels": {"templates", "primitives", "tiles", "config", "errors"},
-    "tuning": {"kernels", "templates", "runtime", "interpreter", "config", "tiles", "errors"},
+    "tuning": {"checking", "kernels", "templates", "runtime", "interpreter", "config", "tiles", "errors", "__init__"},
     "checking": {"kernels", "templates", "primitives", "runtime", "interpreter", "config", "tiles", "errors"},
     "screen": set(),
     "doctor": {"kernels", "runtime", "lowering", "screen", "errors", "__init__"},

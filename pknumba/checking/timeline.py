@@ -46,12 +46,13 @@ def _words(event):
     return f"waited: {event.text}" if event.kind == "wait" else event.text
 
 
-def chrome(events):
-    """The run as a JSON text for chrome://tracing or Perfetto: a process for each rank, a thread for each role; steps are microseconds."""
+def chrome(events, per_us=1):
+    """The run as a JSON text for chrome://tracing or Perfetto: a process for each rank, a thread for each role; ``per_us`` of the
+    events' steps are a microsecond."""
     rows, threads = [], {}
     for e in events:
         thread = threads.setdefault((e.rank, e.lane if e.kind not in ("copy", "mma") else f"{_owner(e)}, asynchronous"), len(threads) + 1)
-        rows.append({"name": e.text, "cat": e.kind, "ph": "X", "ts": e.begin, "dur": max(e.end - e.begin, 1), "pid": e.rank,
+        rows.append({"name": e.text, "cat": e.kind, "ph": "X", "ts": e.begin / per_us, "dur": max(e.end - e.begin, 1) / per_us, "pid": e.rank,
                      "tid": thread, "args": {"at": where(e.place) if e.place else ""}})
     names = [{"name": "thread_name", "ph": "M", "pid": rank, "tid": tid, "args": {"name": lane}} for (rank, lane), tid in threads.items()]
     ranks = [{"name": "process_name", "ph": "M", "pid": r, "args": {"name": f"rank {r}"}} for r in sorted({e.rank for e in events})]

@@ -18,7 +18,8 @@ from .task import current, rest
 from .tensor import Tensor, Window
 from .tiles import SharedTile, dtype_of
 from .turns import sync, turn_pass, turn_wait
+from .virtual import VirtualTime
 
-__all__ = ["Session", "Launch", "Block", "SharedTile", "SemaphoreRing", "Semaphore", "Tensor", "Window", "Strided", "Span",
+__all__ = ["Session", "VirtualTime", "Launch", "Block", "SharedTile", "SemaphoreRing", "Semaphore", "Tensor", "Window", "Strided", "Span",
            "Counters", "Accumulator", "Registers", "Rows", "elementwise", "values", "current", "rest", "read", "write",
            "transfer", "fence_async", "turn_wait", "turn_pass", "sync", "dtype_of"]

@@ -74,8 +74,12 @@ def read(region):
     task = current()
     if task.session.races:
         access(task, region, "read", "read", (task.component, task.epoch), site(), generic=True)
-    values = region.read()
-    task.pause()
+    time = task.session.time
+    values = region.read() if time is None or time.moves(region) else np.broadcast_to(np.zeros((), region.dtype), region.shape)
+    if time is None:
+        task.pause()
+    else:
+        _spend(task, region, "read")
     return values
 
 
@@ -86,9 +90,22 @@ def write(region, values):
         raise error(ContractError, task, f"write: {np.shape(values)} values into {region.name} of shape {region.shape}.")
     if task.session.races:
         access(task, region, "write", "write", (task.component, task.epoch), site(), generic=True)
+    time = task.session.time
+    if time is not None and not time.moves(region):
+        return _spend(task, region, "write")
     if np.size(values) == 1 and prod(region.shape) != 1:
         values = np.broadcast_to(np.reshape(values, ()), region.shape)
     with np.errstate(over="ignore"):        # what is too large for the dtype becomes infinite, as on the device
         values = np.asarray(values).astype(region.dtype, copy=False)
     region.put(values)
+    return task.pause() if time is None else _spend(task, region, "write")
+
+
+def _spend(task, region, verb):
+    """The access takes its virtual time."""
+    session = task.session
+    begun = session.now
+    session.time.access(task, region, verb == "write")
     task.pause()
+    if begun is not None:
+        session.note(task, "access", f"{verb}s {region.label}", begun)

@@ -20,7 +20,7 @@ class Accumulator(Registers):
 
     def __init__(self, rows, cols):
         self.shape = self.rows, self.cols = int(rows), int(cols)
-        self._values, self._flying = np.full(self.shape, np.nan, np.float32), 0
+        self._values, self._flying = np.broadcast_to(np.float32("nan"), self.shape), 0
 
     @classmethod
     def of(cls, values):
@@ -53,6 +53,9 @@ class Accumulator(Registers):
         task.multiplied += 1
         self._flying += 1
         task.launch.flying += 1
+        if session.time is not None:
+            done = session.time.multiply(task, *self.shape, a.shape[1])
+            product.operation.begun, product.operation.times = session.time.now, (done,)
         session.queue.add_operation(product.operation)
         task.pause()
         return self
@@ -63,6 +66,9 @@ class Accumulator(Registers):
         begun = task.session.now
         task.pause()
         queue = task.multiplications
+        if task.session.time is not None and len(queue) > int(pending):
+            task.until = max(task.until, queue[-1 - int(pending)].operation.times[0])
+            task.pause()
         while len(queue) > int(pending):
             queue.pop(0).finish()
         if task.session.races and "mma" in task.queues:
@@ -127,12 +133,16 @@ class _Product:
         accumulator = self.accumulator
         if not self.finished:
             self.finished = True
-            # NaN of memory that was read too early must come through without a warning
-            with np.errstate(all="ignore"):
-                product = np.matmul(self.a, self.b.T if self.transposed else self.b, dtype=np.float32)
-                if self.add:
-                    product += accumulator._values
-            accumulator._values = product
+            time = self.task.session.time
+            accumulator._values = self._value() if time is None or time.values else np.broadcast_to(np.float32(0), accumulator.shape)
         if waited and not self.waited:
             self.waited = True
             accumulator._flying -= 1
+
+    def _value(self):
+        # NaN of memory that was read too early must come through without a warning
+        with np.errstate(all="ignore"):
+            product = np.matmul(self.a, self.b.T if self.transposed else self.b, dtype=np.float32)
+            if self.add:
+                product += self.accumulator._values
+        return product

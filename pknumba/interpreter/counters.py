@@ -18,12 +18,13 @@ def reached(value, target):
 class _Additions:
     """What the session knows about one counter: the clocks of its additions and who waits."""
 
-    __slots__ = ("owner", "log", "waiters", "by", "expected")
+    __slots__ = ("owner", "log", "waiters", "by", "expected", "seen")
 
     def __init__(self, owner):
         self.owner = owner
         self.log = []           # (value after it, clock of this and all earlier ones, component, epoch)
         self.waiters, self.by, self.expected = [], [], None
+        self.seen = []          # in virtual time: (value after an addition, when its waiters see it)
 
     def add(self, before, after, task):
         self._follow(before)
@@ -90,6 +91,9 @@ class Counters:
         session.published()
         additions = self._additions(session, peer, number)
         additions.add(before, after, task)
+        if session.time is not None:
+            additions.seen.append((after, session.time.now + session.time.signal_s(self.rank, peer)))
+            del additions.seen[:-64]
         session.adders.setdefault(self.name, set()).add(task.role.name)
         task.added.add(self.name)
         if session.events is not None:
@@ -113,6 +117,9 @@ class Counters:
         while not reached(self._value(array, number), value):
             additions.waiters.append(task)
             task.park(self, (array, number, additions, value))
+        if task.session.time is not None:
+            task.until = max(task.until, next((at for after, at in additions.seen if reached(after, value)), 0.0))
+            task.pause()
         if task.session.races:
             additions.acquire(self._value(array, number), value, task)
         if begun is not None:

@@ -52,7 +52,9 @@ class Block:
     def tile(self, name, offset, decl):
         """The tile of declaration `decl` (tiles.Tile) at byte `offset` of the block's shared memory, full of NaN."""
         tile = SharedTile(self.arena, offset, decl.shape, dtype_of(decl.dtype), name)
-        tile.poison()
+        time = self.launch.session.time
+        if time is None or time.values:
+            tile.poison()
         return tile
 
     def semaphore(self, name, decl, arrivals):
@@ -137,6 +139,8 @@ class Launch:
             for task in (t for block in blocks for t in block.tasks):
                 if self._clock is not None:
                     task.begin(self._clock)
+                if self.session.time is not None:
+                    task.cost = self.session.time.hw.launch_s
                 self.session.begin(task)
 
     def role_ended(self, task):

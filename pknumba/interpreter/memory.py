@@ -14,6 +14,16 @@ class Memory:
         self.shadow, self.counters = Shadow(name), {}
 
 
+def root(array):
+    """The object that owns an array's memory."""
+    while isinstance(array, (np.ndarray, memoryview)):
+        owner = array.base if isinstance(array, np.ndarray) else array.obj
+        if owner is None:
+            break
+        array = owner
+    return array
+
+
 class Memories:
     """The Memory of every allocation, by its base object, forgotten when that is freed."""
 
@@ -24,12 +34,7 @@ class Memories:
         return iter([memory for memory, _ in self._known.values()])
 
     def __call__(self, array, name):
-        base = array
-        while isinstance(base, (np.ndarray, memoryview)):
-            owner = base.base if isinstance(base, np.ndarray) else base.obj
-            if owner is None:
-                break
-            base = owner
+        base = root(array)
         key = id(base)
         found = self._known.get(key)
         if found is None:

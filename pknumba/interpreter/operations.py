@@ -17,13 +17,14 @@ _COMBINE = {"add": np.add, "min": np.minimum, "max": np.maximum}
 class Operation:
     """Steps that run one by one, each at a time the session chooses."""
 
-    __slots__ = ("name", "task", "launch", "steps", "position", "priority", "number", "what")
+    __slots__ = ("name", "task", "launch", "steps", "position", "priority", "number", "what", "times", "begun")
 
     def __init__(self, name, task, what, *steps):
         self.name, self.task, self.launch, self.what = name, task, task.launch, what
         self.steps, self.position, self.priority = steps, 0, None
         task.issued += 1
         self.number = task.issued
+        self.times = self.begun = None          # in virtual time: when its steps are taken, and when it was issued
 
     @property
     def label(self):
@@ -119,7 +120,10 @@ def transfer(kind, source, target, completes=None, combine=None):
         steps = _load(task, kind, source, target, completes, combine)
     else:
         steps = _store(task, kind, source, target, combine)
-    session.queue.add_operation(Operation(kind, task, (source.name, target.name), *steps))
+    operation = Operation(kind, task, (source.name, target.name), *steps)
+    if session.time is not None:
+        operation.begun, operation.times = session.time.now, session.time.copy(task, source, target, combine)
+    session.queue.add_operation(operation)
     task.pause()
 
 
@@ -134,9 +138,11 @@ def _check_fit(kind, source, target, combine, task):
         raise error(ContractError, task, f"{kind}: combine = {combine!r}. It must be one of {', '.join(_COMBINE)}.")
 
 
-def _mover(source, target, combine, lock):
+def _mover(source, target, combine, session):
     """(read, write) that move the values."""
-    values = []
+    values, lock = [], session.lock
+    if session.time is not None and not session.time.moves(target):
+        return _nothing, _nothing
 
     def read():
         values.append(source.read())
@@ -153,6 +159,10 @@ def _mover(source, target, combine, lock):
     return read, write
 
 
+def _nothing():
+    pass
+
+
 def _load(task, kind, source, target, completes, combine):
     session, clock, slot = task.session, None, None
     if session.races:
@@ -162,9 +172,9 @@ def _load(task, kind, source, target, completes, combine):
         access(task, target, combine or "write", kind, slot, place, generic=False)
         clock = advance(task.clock.copy(), *slot)
         task.tick()
-    if isinstance(target, SharedTile) and combine is None:
+    if isinstance(target, SharedTile) and combine is None and (session.time is None or session.time.values):
         target.poison()
-    read, write = _mover(source, target, combine, session.lock)
+    read, write = _mover(source, target, combine, session)
     nbytes = prod(target.shape) * target.dtype.itemsize
 
     def finish():
@@ -179,7 +189,7 @@ def _store(task, kind, source, target, combine):
         place = site()
         access(task, source, "read", kind, task.queue("read"), place, generic=False)
         access(task, target, combine or "write", kind, task.queue("written"), place, generic=False)
-    read, write = _mover(source, target, combine, session.lock)
+    read, write = _mover(source, target, combine, session)
     group = stores.add(f"{kind} of {source.name} to {target.name}" + (f" at {where(place)}" if session.races else ""))
 
     def first():

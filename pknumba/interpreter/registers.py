@@ -64,6 +64,9 @@ def elementwise(function, *operands):
         kinds = " and ".join(f"{type(x).__name__} {x.shape}" if hasattr(x, "shape") else type(x).__name__ for x in operands)
         raise error(ContractError, running(), f"{function.__name__}: of {kinds}. It takes accumulators of one shape, row vectors "
                                               "with as many rows, and numbers. Load a shared tile first.")
+    task = running()
+    if task is not None and task.session.time is not None:
+        task.session.time.compute(task, shape[0] * shape[1])
     with np.errstate(all="ignore"):         # what was read too early must come through without a warning
         values = function(*(x.value if isinstance(x, Registers) else np.float32(x) for x in operands))
     return Accumulator.of(values) if any(isinstance(x, Accumulator) for x in tiles) else Rows(values)

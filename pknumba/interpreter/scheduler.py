@@ -16,6 +16,7 @@ from .memory import Memories
 from .operations import Operation
 from .policies import queue
 from .task import HostTask, RoleTask
+from .virtual import Timed
 
 
 class Session(History):
@@ -30,6 +31,7 @@ class Session(History):
         watchdog: HangError in a role that runs so many seconds without calling a primitive; None for no limit.
         trace: keep who ran in ``.trace``, and what they did in ``.events``; "order": only who ran.
         schedule: [(label, steps)], as ``.schedule()`` gives it: repeat it, as far as it can be followed; `policy` then does nothing.
+        time: VirtualTime: whoever is earliest goes next, policy and completion do nothing.
         heap: SharedHeap of ranks in other processes (turns race checking off).
 
     Attributes:
@@ -38,13 +40,13 @@ class Session(History):
     """
 
     def __init__(self, seed=0, policy="random", completion="random", races=True, max_switches=None, watchdog=None, trace=False,
-                 heap=None, schedule=None):
-        super().__init__(trace)
+                 heap=None, schedule=None, time=None):
+        super().__init__(trace, time)
         self.seed, self.policy, self.completion = seed, policy, completion
         self.races, self.max_switches, self.watchdog, self.heap = races and heap is None, max_switches, watchdog, heap
         self.rng = random.Random(seed)
         self._replayed = schedule
-        self.queue = queue(policy, completion, self.rng, schedule)
+        self.queue = self._new_queue()
         self.components, self.memory = Components(), Memories()
         self.switches = self.operations = self.accesses = 0
         self.blocked, self.tasks, self.launches, self.adders = {}, {}, {}, {}
@@ -162,6 +164,9 @@ class Session(History):
         return _FREE if self.heap is None else self.heap.lock(region)
 
     # ---- the loop
+    def _new_queue(self):
+        return Timed(self.time) if self.time is not None else queue(self.policy, self.completion, self.rng, self._replayed)
+
     def _loop(self, guard):
         queue, trace = self.queue, self.trace
         while True:
@@ -260,7 +265,7 @@ class Session(History):
                 if task.started and not task.dead:
                     task.throw(GreenletExit)
         self.tasks, self.blocked, self.launches, self._waiting_hosts = {}, {}, {}, []
-        self.queue = queue(self.policy, self.completion, self.rng, self._replayed)
+        self.queue = self._new_queue()
         for memory in self.memory:
             memory.shadow.clear()
             memory.counters.clear()

@@ -137,6 +137,8 @@ class Semaphore:
             self.arrived, self.phase = 0, self.phase + 1
             waiters, self.waiters = self.waiters, []
             for task in waiters:
+                if session.time is not None:
+                    task.cost = session.time.hw.arrive_s
                 session.wake(task)
 
     @staticmethod

@@ -11,8 +11,8 @@ from ..errors import ConfigError, UnsupportedError
 __all__ = ["mpi_world", "local_world", "torch_world"]
 
 #: Options of an interpreter session; a world on GPUs takes and ignores them, so that one script runs on both.
-_SESSION_OPTIONS = ("seed", "policy", "completion", "races", "max_switches", "watchdog", "trace", "schedule")
-_OPTIONS = ("num_sms", "device", "wait_limit_s", "host_limit_s")
+_SESSION_OPTIONS = ("seed", "policy", "completion", "races", "max_switches", "watchdog", "trace", "schedule", "time")
+_OPTIONS = ("num_sms", "device", "wait_limit_s", "host_limit_s", "node_size", "engine")
 
 
 def mpi_world(cls, comm, executor, options):

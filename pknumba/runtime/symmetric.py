@@ -63,7 +63,11 @@ class SymmetricArray(_Symmetric):
         self._block = world._allocate(prod(self.shape[:-1]) * self.pitch, f"World.symmetric{self.shape}")
         self._views = {}
         if self._block.arrays is not None:
-            _poison(self._block.arrays[world.rank], self._view(world.rank), dtype)
+            time = world.session.time
+            if time is not None:
+                time.place(self._block.arrays)
+            if time is None or time.values:
+                _poison(self._block.arrays[world.rank], self._view(world.rank), dtype)
             world.barrier()
 
     @property

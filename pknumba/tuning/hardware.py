@@ -26,9 +26,12 @@ class Hardware:
         tensor: FLOP/s of 16-bit products summed in float32. memory: bytes read plus written. cache: bytes of the L2.
         link: bytes that the link could carry. copy_engine, tma, tma_add, register, switch: bytes that it does carry by copy engine, by bulk
             copies, by bulk copies that add, by loads and stores, and by loads that the switch sums.
-        tma_sms, register_sms: SMs that saturate the link. memory_sm: bytes that the bulk copies of one SM read plus write in its own memory.
+        tma_sms, register_sms: SMs that saturate the link.
+        cache_rate: bytes of the L2. port: bytes between one SM and the L2. shared: bytes of one SM's shared memory. alu: float32 operations
+            of one SM, outside its tensor cores.
         launch_s: from the end of one kernel to the work of the next. arrive_s: an arrival until its waiter goes on, inside an SM.
-        hop_s: a signal until its waiter goes on, through memory. peer_s: the same to another card.
+        hop_s: a signal until its waiter goes on, through memory. peer_s: the same to another card. load_s: from a load to its data, in
+            memory; peer_load_s: in that of another card.
     """
 
     name: str
@@ -44,11 +47,18 @@ class Hardware:
     switch: Figure
     tma_sms: Figure
     register_sms: Figure
-    memory_sm: Figure
+    cache_rate: Figure
+    port: Figure
+    shared: Figure
+    alu: Figure
     launch_s: Figure
     arrive_s: Figure
     hop_s: Figure
     peer_s: Figure
+    load_s: Figure
+    peer_load_s: Figure
+    load_s: Figure
+    peer_load_s: Figure
 
     def replace(self, **figures):
         """A card with other constants."""
@@ -65,6 +75,12 @@ _SPIKE = "two H200s over NVLink, spike of the design: "
 #: Bulk copies that add, against those that store, over NVLink 4 with all SMs.
 _ADDS = Figure(333 / 369, _SPIKE + "333 of 369 GB/s at 32 KiB")
 
+_PORT = Figure(64 * 1.755e9, "64 bytes a clock at 1.755 GHz; not measured yet")
+_ALU = Figure(128 * 1.755e9, "128 lanes at 1.755 GHz")
+
+_PORT = Figure(64 * 1.755e9, "64 bytes a clock at 1.755 GHz; not measured yet")
+_ALU = Figure(128 * 1.755e9, "128 lanes at 1.755 GHz")
+
 #: The card of the paper's evaluation, with the constants that the paper itself uses.
 H100_PAPER = Hardware(
     "H100 of the paper",
@@ -80,11 +96,16 @@ H100_PAPER = Hardware(
     switch=Figure(342.68e9, _P + "table 1: reductions in the switch are made by loads"),
     tma_sms=Figure(15, _P + "figure 3"),
     register_sms=Figure(76, _P + "figure 3"),
-    memory_sm=Figure(50e9, "not in the paper; that of the H200"),
+    cache_rate=Figure(12e12, _P + "section 2"),
+    port=_PORT,
+    shared=Figure(33e12 / 132, _P + "section 2"),
+    alu=_ALU,
     launch_s=Figure(3e-6, "not in the paper; that of the H200"),
     arrive_s=Figure(64e-9, _P + "section 3.1.3"),
     hop_s=Figure(832e-9, _P + "section 3.1.3"),
-    peer_s=Figure(1.2e-6, "not in the paper; that of the H200"))
+    peer_s=Figure(1.2e-6, "not in the paper; that of the H200"),
+    load_s=Figure(7e-7, "not in the paper, not measured yet: an estimate"),
+    peer_load_s=Figure(1.4e-6, "not in the paper, not measured yet: an estimate"))
 
 #: The card that this repository is measured on.
 H200 = Hardware(
@@ -101,8 +122,13 @@ H200 = Hardware(
     switch=Figure(366e9, "not measured: multicast stays off on these machines; that of registers"),
     tma_sms=Figure(16, _SPIKE + "331 to 347 of 369 GB/s with 16 SMs"),
     register_sms=Figure(18, _SPIKE + "333 of 366 GB/s with 16 SMs"),
-    memory_sm=Figure(2 * 401e9 / 8, "spike of the design: 8 SMs, bulk copies of 32 KiB"),
+    cache_rate=Figure(12e12, "not measured yet; the paper's"),
+    port=_PORT,
+    shared=Figure(33e12 / 132, "not measured; the paper's"),
+    alu=_ALU,
     launch_s=Figure(3e-6, "benchmarks/results/gemm.jsonl: 1024 x 1024 x 1024 less its arithmetic"),
     arrive_s=Figure(64e-9, "not measured yet; the paper's"),
     hop_s=Figure(832e-9, "not measured yet; the paper's"),
-    peer_s=Figure(1.2e-6, _SPIKE + "a round trip takes 2.4 us"))
+    peer_s=Figure(1.2e-6, _SPIKE + "a round trip takes 2.4 us"),
+    load_s=Figure(7e-7, "not measured yet: an estimate"),
+    peer_load_s=Figure(1.4e-6, "not measured yet: an estimate"))

@@ -76,8 +76,8 @@ def _share(config):
     """Share of the tensor cores' rate that tiles of that shape reach: that of the nearest shape that was measured."""
     def distance(item):
         fields = item[0]
-        return (abs(fields["tile_m"] * fields["tile_n"] - config.tile_m * config.tile_n), fields.get("ping_pong", False) != config.ping_pong,
-                abs(fields["tile_m"] - config.tile_m))
+        area = abs(fields["tile_m"] * fields["tile_n"] - config.tile_m * config.tile_n)
+        return area, fields.get("ping_pong", False) != config.ping_pong, abs(fields["tile_m"] - config.tile_m)
     return min(_GEMMS, key=distance)[1]
 
 
@@ -215,7 +215,8 @@ def _why(op, k, world, hardware, p):
     limit, times = hiding_depth(hardware, copies), f"{copies} times s" if copies > 1 else "s"
     text = f"Each element sent is worth a depth of {depth}; {times} R / (2 B) = {limit:.0f} would hide it: {choice}-SM"
     others = {s: predict(op, *p.shape, world, hardware=hardware, schedule=s).seconds for s in operator.moves}
-    return [text + " overlap.", "  by schedule: " + ", ".join(f"{s} {_time(t).strip()}" for s, t in sorted(others.items(), key=lambda x: x[1]))]
+    ranked = ", ".join(f"{s} {_time(t).strip()}" for s, t in sorted(others.items(), key=lambda item: item[1]))
+    return [text + " overlap.", f"  by schedule: {ranked}"]
 
 
 def _time(seconds):
