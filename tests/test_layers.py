@@ -54,7 +54,7 @@ FENCES = {
 #: "file:function" or "file:Class.role" -> why it may be longer than its limit.
 LONG_FUNCTIONS = {}
 LONG_ROLES = {
-    "pknumba/kernels/attention.py:Attention.consumer": "scores, weights, maxima and the result live in registers from first product to last",
+    "pknumba/kernels/attention.py:Attention.consumer": "scores, weights, maxima and the result live in registers from first mma to last",
     "pknumba/kernels/gemm.py:Gemm.consumer": "the accumulator lives in registers from first mma to last store: two loops, one role",
 }
 ROLES = {"loader", "consumer", "storer", "communicator"}

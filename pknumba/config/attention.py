@@ -76,9 +76,8 @@ class AttentionConfig(Config):
             (self.kv % 16 == 0 and 16 <= self.kv <= 256, f"kv = {self.kv}. wgmma takes multiples of 16 keys up to 256."),
             (self.stages >= 2, f"stages = {self.stages}. At least 2."),
             (0 <= self.slack <= 64, f"slack = {self.slack}. From 0 to 64 powers of two."),
-            (self.sums <= {1: 208, 2: 208, 3: 144}[self.consumers] if self.consumers in (1, 2, 3) else True,
-             f"kv = {self.kv} with width = {self.width} takes {self.sums} registers in each thread of {self.consumers} consumers. Use "
-             "fewer keys or consumers."),
+            (self.sums <= {1: 256, 2: 224}.get(self.consumers, 144), f"kv = {self.kv} with width = {self.width} takes {self.sums} "
+             f"registers in each thread of {self.consumers} consumers. Use fewer keys or consumers."),
         ]
         insist(self, rules)
         if self.shared_bytes > SHARED_LIMIT:
@@ -90,7 +89,7 @@ class AttentionConfig(Config):
 _BEST = {
     64: dict(consumers=3, kv=96, stages=4),
     128: dict(consumers=3, kv=80, stages=3),
-    192: dict(consumers=2, kv=96, stages=2),
+    192: dict(consumers=2, kv=96, stages=2, own_o=False),
     256: dict(consumers=2, kv=64, stages=2, own_o=False),
 }
 

@@ -154,14 +154,19 @@ def check(name, kernel, world, heads, config, causal, scale, shift):
     from ..runtime import arrays
     check_config(name, kernel, config)
     check_numbers(name, causal, scale, shift)
-    found = Heads(*(home(name, world, label, arrays.describe(_local(x), label)) for label, x in zip(Heads._fields, heads)))
-    for label, x in zip("qkv", found):
+
+    def found_of(labels):
+        return [home(name, world, label, arrays.describe(_local(getattr(heads, label)), label)) for label in labels]
+    given = found_of("qkv")
+    for label, x in zip("qkv", given):
         if len(x.shape) != 4:
             raise ShapeError(f"{name}: {label} has shape {tuple(x.shape)}. It must be (batch, heads, rows, width). Reshape it.",
                              shape=tuple(x.shape))
         if x.dtype not in DTYPES:
             raise DTypeError(f"{name}: {label} is {x.dtype}. It must be {' or '.join(DTYPES)}. Convert it first.", dtype=x.dtype)
-    _check_shapes(name, found)
+    _check_shapes(name, *(tuple(x.shape) for x in given))
+    found = Heads(*given, *found_of(("out", "lse")))
+    _check_results(name, found)
     for label, x in zip(("q", "k", "v", "out"), found):
         check_layout(name, label, x)
     for label, x in (("out", found.out), ("lse", found.lse)):
@@ -180,19 +185,24 @@ def check_numbers(name, causal, scale, shift):
         raise ShapeError(f"{name}: shift = {shift!r}. It is an integer, and says which keys a query sees if causal. Pass 0.")
 
 
-def _check_shapes(name, found):
-    q, k, v, out, lse = (tuple(x.shape) for x in found)
+def _check_shapes(name, q, k, v):
     if k != v or k[0] != q[0] or k[3] != q[3]:
-        raise ShapeError(f"{name}: q {q}, k {k} and v {v} do not fit. k and v have one shape, and q's batch and width.")
+        raise ShapeError(f"{name}: q {q}, k {k} and v {v} do not fit. k and v have one shape, and q's batch and width. Reshape "
+                         "some.")
     if k[1] == 0 and q[1] or k[1] and q[1] % k[1]:
         raise ShapeError(f"{name}: {q[1]} query heads for {k[1]} heads of k and v. Each of these serves equally many. Repeat some.",
                          heads=q[1], pairs=k[1])
     if not 0 < q[3] <= 256:
         raise ShapeError(f"{name}: heads of {q[3]} elements. A head has up to 256. Split it.", width=q[3])
-    if out != q or lse != q[:3]:
-        raise ShapeError(f"{name}: out has shape {out} and lse {lse} for q {q}. They are {q} and {q[:3]}. Pass None.")
     if max(q[0] * q[1] * -(-q[2] // 64), k[2]) >= 1 << 30:
         raise ShapeError(f"{name}: q {q} and k {k}. A call counts up to 2^30 tiles and keys. Split the batch.")
+
+
+def _check_results(name, found):
+    """Raise an error unless out is like q and lse holds a contiguous float32 for each of its rows."""
+    q, out, lse = (tuple(x.shape) for x in (found.q, found.out, found.lse))
+    if out != q or lse != q[:3]:
+        raise ShapeError(f"{name}: out has shape {out} and lse {lse} for q {q}. They are {q} and {q[:3]}. Pass None.")
     if {x.dtype for x in found[1:4]} != {found.q.dtype} or found.lse.dtype != "float32":
         raise DTypeError(f"{name}: q is {found.q.dtype}, k {found.k.dtype}, v {found.v.dtype}, out {found.out.dtype}, lse "
                          f"{found.lse.dtype}. The first four have one dtype, lse is float32. Convert some.")
