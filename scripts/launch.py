@@ -1,4 +1,4 @@
-"""How the scripts start and end: under mpirun or alone, one line per problem, an exit status that says what happened."""
+"""How the scripts start and end: under mpirun, torchrun or alone, one line per problem, an exit status that says what happened."""
 
 import argparse
 import os
@@ -9,9 +9,12 @@ import numpy as np
 
 from pknumba import World, errors
 
-#: Ranks that mpirun started, None without mpirun; this process's number, and whether it is the one that prints.
-LAUNCHED = next((int(os.environ[v]) for v in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE") if v in os.environ), None)
-RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")))
+#: Whether torchrun started this process.
+TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ and "OMPI_COMM_WORLD_SIZE" not in os.environ
+#: Ranks that mpirun or torchrun started, None without; this process's number, and whether it is the one that prints.
+LAUNCHED = int(os.environ["WORLD_SIZE"]) if TORCHRUN else next(
+    (int(os.environ[v]) for v in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE") if v in os.environ), None)
+RANK = int(os.environ["RANK"] if TORCHRUN else os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")))
 FIRST = RANK == 0
 
 
@@ -37,11 +40,19 @@ def at_least(least):
 
 
 def open_world(size, executor, seed=0):
-    """World of ``size`` ranks: the first of mpirun's, or in this process. None on a rank of mpirun that is not among them."""
+    """World of ``size`` ranks: the first of mpirun's or torchrun's, or in this process. None on a rank that is not among them."""
     if not LAUNCHED:
         return World.local(size, executor=executor, seed=seed)
-    world = World.mpi(executor=executor, seed=seed)
+    world = torch_world(executor, seed) if TORCHRUN else World.mpi(executor=executor, seed=seed)
     return world if size == world.size else world.split(range(size))
+
+
+def torch_world(executor, seed):
+    """The world of torchrun's ranks."""
+    import torch.distributed
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo")
+    return World.torch(executor=executor, seed=seed)
 
 
 def on_every_rank(world, main, *args):

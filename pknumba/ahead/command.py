@@ -30,7 +30,8 @@ def add(commands):
     which.add_argument("--size", type=_positive, nargs=3, metavar=("M", "N", "K"), action="append", default=[],
                        help="of a product; repeatable")
     which.add_argument("--world", type=_positive, nargs="+", default=[1, 2], help="numbers of ranks (default 1 2)")
-    which.add_argument("--sms", type=_positive, default=132, help="SMs that a rank will have (default 132)")
+    which.add_argument("--sms", type=_positive, nargs="+", default=[132], help="SMs that a rank will have: of a whole H100 or H200 132 "
+                       "(default), of one that two ranks share 66")
     which.add_argument("--op", nargs="+", choices=["sum", "min", "max"], default=["sum"], help="of reductions")
     which.add_argument("--set", metavar="FIELD=VALUE", nargs="+", default=[], action="extend", type=_field,
                        help="fields of the one configuration to compile")
@@ -63,7 +64,8 @@ def _plans(options):
         return recorded(options.recorded)
     found = {}
     for name in options.kernels:
-        more = wanted(load(name), dtypes=options.dtype, sizes=options.size, worlds=options.world, sms=options.sms, ops=options.op,
-                      changes=dict(options.set))
-        found.update(dict.fromkeys(more))
+        for sms in options.sms:
+            more = wanted(load(name), dtypes=options.dtype, sizes=options.size, worlds=options.world, sms=sms, ops=options.op,
+                          changes=dict(options.set))
+            found.update(dict.fromkeys(more))
     return list(found)

@@ -1,0 +1,93 @@
+"""The pipelines of scripts/ and kernels compiled ahead of time, on a GPU."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from .test_gemm_all_reduce_gpu import bounded
+
+pytestmark = pytest.mark.gpu
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+#: A process that finds no compiler multiplies on the GPU.
+WITHOUT = """
+import sys
+class Forbidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("numba", "llvmlite", "numba_cuda"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Forbidden())
+import numpy as np
+from pknumba import World, all_reduce, gemm, gemm_all_reduce
+def main(world):
+    rng = np.random.default_rng(0)
+    A, B = (world.asarray(rng.integers(-3, 4, shape).astype(np.float16)) for shape in ((256, 128), (128, 256)))
+    right = A.get().astype(np.float64) @ B.get().astype(np.float64)
+    assert (gemm(world, A, B).get() == right).all()
+    assert (gemm_all_reduce(world, A, B).get() == right * world.size).all()
+    assert (all_reduce(world, A).get() == A.get() * world.size).all()
+World.local(1, executor="gpu").run(main)
+World.local(2, executor="gpu").run(main)
+print("no compiler:", sorted(m for m in sys.modules if m.partition(".")[0] in ("numba", "llvmlite")), "PASS")
+"""
+
+
+def environment(**more):
+    packages = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PYTHONPATH": packages, "PATH": path, **more}
+
+
+def passes(*command, seconds=80, **env):
+    code, out = bounded([*map(str, command)], environment(**env), seconds)
+    print(out[-3000:])
+    assert code == 0 and "PASS" in out, out[-3000:]
+    return out
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_cupy_in_and_out_on_one_stream(ranks):
+    pytest.importorskip("cupy")
+    out = passes(sys.executable, ROOT / "scripts/pipeline.py", "--executor", "gpu", "--world", ranks, "--m", 1000, "--n", 512, "--k", 264)
+    assert "WAITED" not in out
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_arrays_change_hands(ranks):
+    out = passes(sys.executable, ROOT / "scripts/exchange.py", "--executor", "gpu", "--world", ranks)
+    assert "torch" in out or "cupy" in out
+
+
+def test_torch_layers_on_one_rank():
+    pytest.importorskip("torch")
+    passes(sys.executable, ROOT / "scripts/tensor_parallel.py", "--executor", "gpu")
+
+
+def test_torch_layers_over_mpi_ranks():
+    pytest.importorskip("torch")
+    if not shutil.which("nvidia-cuda-mps-control"):
+        pytest.skip("no nvidia-cuda-mps-control")
+    passes("bash", ROOT / "scripts/mps", "run", "-n", 2, "--", sys.executable, "-W", "ignore", ROOT / "scripts/tensor_parallel.py",
+           "--executor", "gpu")
+
+
+def test_torch_layers_over_torchrun_ranks():
+    """No MPI: torchrun's processes, which take turns on one GPU."""
+    pytest.importorskip("torch")
+    passes(sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2,
+           ROOT / "scripts/tensor_parallel.py", "--executor", "gpu", OMP_NUM_THREADS="1")
+
+
+def test_ahead_of_time(tmp_path):
+    """Compiled by a process that sees no GPU, run by one that finds no numba."""
+    bundle = tmp_path / "kernels.pkb"
+    which = "gemm gemm_all_reduce all_reduce --dtype float16 --size 256 256 128 --world 1 2 --sms 66 132 --out".split()
+    code, out = bounded([sys.executable, "-m", "pknumba", "compile", *which, str(bundle)], environment(CUDA_VISIBLE_DEVICES=""), 80)
+    assert code == 0, out
+    program = tmp_path / "program.py"
+    program.write_text(WITHOUT)
+    out = passes(sys.executable, program, PKNUMBA_BUNDLE=str(bundle), PKNUMBA_CACHE_DIR=str(tmp_path / "empty"))
+    assert "no compiler: []" in out
