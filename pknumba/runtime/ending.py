@@ -1,11 +1,12 @@
-"""What a world gives back without the other ranks: when it is broken, or dropped and never closed."""
+"""How a world ends without the other ranks: when an error leaves it, when it is broken, or dropped and never closed."""
 
 import sys
+import traceback
 import warnings
 
 from .local import LocalLink
 
-__all__ = ["abandon", "dropped"]
+__all__ = ["abandon", "dropped", "end_job"]
 
 
 def abandon(here, blocks, alone=False):
@@ -25,3 +26,11 @@ def dropped(here, blocks):
     elif left := abandon(here, blocks):
         warnings.warn(f"World: dropped, not closed; {left} bytes of symmetric memory stay allocated, because peers may use them. "
                       "Close it on every rank.", ResourceWarning, stacklevel=2)
+
+
+def end_job(world, error):
+    """An error leaves main of a rank that is a process: say so, let the others know, and end all of them after a moment."""
+    sys.stdout.flush()
+    print(f"rank {world.rank} of {world.size}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    world._break(f"{type(error).__name__}: {error}")
+    world._link.abort(1)

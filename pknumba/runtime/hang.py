@@ -9,7 +9,8 @@ The addresses and the limit reach the kernel in a context block of 64 bytes of d
 import struct
 from collections import namedtuple
 
-__all__ = ["MAGIC_VALUE", "MAGIC", "RANK", "BLOCK", "ROLE", "KIND", "WHICH", "EXPECTED", "SEEN", "OPERATOR", "TOLD", "RECORD_BYTES", "ABORT_BYTES",
+__all__ = ["MAGIC_VALUE", "MAGIC", "RANK", "BLOCK", "ROLE", "KIND", "WHICH", "EXPECTED", "SEEN", "OPERATOR", "TOLD",
+           "RECORD_BYTES", "ABORT_BYTES",
            "ERROR", "ABORT", "LIMIT", "CONTEXT_RANK", "CONTEXT_SIZE", "EPOCH", "NUMBER", "ABORT_PEERS", "CONTEXT_BYTES",
            "HangRecord", "decode", "describe", "context_bytes"]
 

@@ -10,13 +10,11 @@
     World.local(4, executor="interpreter").run(main)
 """
 
-import sys
-import traceback
 import weakref
 
 from . import agree as agreement
 from . import dtypes
-from .ending import abandon, dropped
+from .ending import abandon, dropped, end_job
 from .on_cpu import Cpu, PartSessions
 from .symmetric import SymmetricArray, SymmetricCounters
 from ..errors import HangError, ShapeError, WorldError
@@ -103,10 +101,7 @@ class World:
         try:
             return [main(self, *args)]
         except (Exception, KeyboardInterrupt) as error:
-            sys.stdout.flush()
-            print(f"rank {self.rank} of {self.size}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-            self._break(f"{type(error).__name__}: {error}")
-            self._link.abort(1)
+            end_job(self, error)
             raise
 
     # ---- meeting

@@ -23,7 +23,7 @@ VOCABULARY = {
     "elements": "fill fill_rows cast maximum minimum exp2 log2 mask row_max row_sum",
     "signal": "signal signal_all wait_until barrier keep_epoch", "multimem": "reduce all_reduce broadcast take",
     "index": "ring tile_coord div mod least i32"}
-NAMES = sorted(PRIMITIVES)
+NAMES = sorted(name for name, entry in PRIMITIVES.items() if entry.function.__module__.startswith("pknumba."))   # tests declare some
 
 
 def test_all_are_there():
