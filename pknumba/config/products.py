@@ -21,7 +21,7 @@ class GemmConfig(Config):
         consumers: warpgroups that multiply. ping_pong: each consumer has its own tile (two consumers), so that one stores
             while the other multiplies; otherwise they share the rows of a tile.
         group_m: tile rows walked together, for reuse in L2.
-        cluster: blocks, 1 or 2, whose tiles lie above each other and share B: each loads a part of it and sends it to all.
+        cluster: blocks, 1, 2 or 4, whose tiles lie above each other and share B: each loads a part of it and sends it to all.
         dtype: "bfloat16" or "float16". b_transposed: B is the transpose of a row-major (N, K) array. Both are set by the
             call from its arrays.
     """
@@ -41,7 +41,7 @@ class GemmConfig(Config):
     #: Fields that the launch passes as numbers, so that changing them compiles nothing.
     runtime: ClassVar[tuple] = ()
     #: Sizes of clusters that the family's kernels run in.
-    clusters: ClassVar[tuple] = (1, 2)
+    clusters: ClassVar[tuple] = (1, 2, 4)
     #: Whether output tiles are added to what is there.
     adds: ClassVar[bool] = False
 

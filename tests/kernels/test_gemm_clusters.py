@@ -83,7 +83,7 @@ def test_every_mutant_is_noticed():
 
 
 @pytest.mark.parametrize("make, words", [
-    (lambda: GemmConfig(cluster=3, group_m=12), ("cluster = 3", "1 or 2")), (lambda: GemmConfig(cluster=0), ("cluster = 0",)),
+    (lambda: GemmConfig(cluster=3, group_m=12), ("cluster = 3", "1 or 2 or 4")), (lambda: GemmConfig(cluster=0), ("cluster = 0",)),
     (lambda: GemmConfig(cluster=2, group_m=9), ("group_m = 9", "clusters of 2")),
     (lambda: GemmConfig(cluster=2.0), ("cluster = 2.0", "int")),
     (lambda: GemmAllReduceConfig(cluster=2), ("cluster = 2",)), (lambda: GemmReduceScatterConfig(cluster=2), ("cluster = 2",)),
