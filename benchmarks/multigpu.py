@@ -4,7 +4,7 @@
     mpirun -n 2 python benchmarks/multigpu.py --parts fused collectives
 
 Parts, each within its share of the budget: ``fused`` (operators that multiply and communicate against cuBLAS and NCCL, with a sweep of
-comm_sms), ``collectives`` (against NCCL, 8 bytes to 1 GiB), ``large`` (other fused shapes). NVLink multicast stays off.
+comm_sms), ``collectives`` (against NCCL, 8 bytes to 1 GiB), ``micro`` (links and latencies), ``large`` (other fused shapes). NVLink multicast stays off.
 """
 
 import sys
@@ -12,6 +12,7 @@ from functools import partial
 
 import against_nccl
 import collectives_nccl
+import micro
 import protocol
 import torch
 import torch.distributed as dist
@@ -25,6 +26,7 @@ LARGE = [(4096, 4096, 2048), (16384, 16384, 8192), (2048, 2048, 1024), (32768, 3
 PARTS = {
     "fused": (0.35, partial(against_nccl.cases, shapes=[(8192, 8192, 4096)])),
     "collectives": (0.6, collectives_nccl.cases),
+    "micro": (0.4, micro.cases),
     "large": (1.0, partial(against_nccl.cases, shapes=LARGE)),
 }
 
