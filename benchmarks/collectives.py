@@ -4,7 +4,7 @@
     ./scripts/mps run -n 8 python benchmarks/collectives.py         ranks that share a GPU
 
 A rate is bytes that a rank's kernel reads plus those it writes, over the time of the slowest rank, summed over ranks; beside it
-the rate of a plain copy on the device, by one rank alone. Results are checked before anything is timed.
+the rate of a plain copy on the device by all ranks at once, likewise summed. Results are checked before anything is timed.
 """
 
 import sys
@@ -66,21 +66,11 @@ def timed(world, call, rounds, batch):
     return list(map(max, zip(*each)))
 
 
-def copy_rate(world):
-    """Bytes read plus written per second of a plain copy of 512 MiB, while the other ranks do nothing."""
-    rate = 0.0
-    if world.rank == 0:
-        x = torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
-        y, start, end = torch.empty_like(x), torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        for record in (None, start):
-            if record:
-                record.record()
-            for _ in range(20):
-                y.copy_(x)
-        end.record()
-        torch.cuda.synchronize()
-        rate = 20 * 2 * x.numel() / (start.elapsed_time(end) * 1e-3)
-    return max(world.allgather(rate))
+def copy_rate(world, rounds):
+    """Bytes read plus written per second of plain copies of 256 MiB, by every rank at once (under MPS a rank has a part of the SMs)."""
+    x = torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
+    y = torch.empty_like(x)
+    return 2 * x.numel() * world.size / (protocol.summary(timed(world, lambda: y.copy_(x), rounds, 3))[0] * 1e-6)
 
 
 def large(world, name, total):
@@ -104,7 +94,7 @@ def large(world, name, total):
 
 def rates(world, arguments, budget, report):
     """A line for each operator."""
-    card = copy_rate(world)
+    card = copy_rate(world, arguments.rounds)
     for name in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all"):
         if arguments.only not in name or any(world.allgather(budget.spent(name))):
             continue
@@ -121,7 +111,6 @@ def rates(world, arguments, budget, report):
 def latencies(world, arguments, budget, report):
     """A line for each size: the algorithm that is chosen beside the barrier, and both algorithms."""
     token, one = torch.ones(1, device="cuda"), CommConfig(blocks=1, warps=1, unroll=2)
-    barrier = timed(world, lambda: communicate(Barrier, world, token, None, one, None), arguments.rounds, 20)
     for nbytes in SMALL:
         if arguments.only not in "latency" or any(world.allgather(budget.spent(str(nbytes)))):
             continue
@@ -133,6 +122,7 @@ def latencies(world, arguments, budget, report):
             world.synchronize()
             assert all(world.allgather(bool((out == world.size * (world.size + 1) // 2).all()))), f"{nbytes} {label}: wrong result"
             found[label] = timed(world, call, arguments.rounds, 20)
+        barrier = timed(world, lambda: communicate(Barrier, world, token, None, one, None), arguments.rounds, 20)
         report("all_reduce", [nbytes // 2], found["chosen"], "barrier of one block", barrier,
                **{f"{label.replace('-', '_')}_us": protocol.summary(found[label])[0] for label in ("one-shot", "two-shot")})
 

@@ -50,6 +50,26 @@ def _collective(define, **arguments):
     return make
 
 
+def norm(kernel, world, rng, **changes):
+    """The toy of all_reduce_rmsnorm: what is compared is the sum; its norm is not exact."""
+    cfg = kernel.config(blocks=int(rng.integers(1, 4)), warps=int(rng.integers(1, 4)), unroll=1).replace(
+        **{"algorithm": ("one-shot", "two-shot")[rng.integers(2)], **changes})
+    shape = int(rng.integers(1, 6)), int((8, 19, 152, 333)[rng.integers(4)])
+
+    def draw(*shape):
+        return rng.integers(-5, 6, shape).astype(np.float32)
+
+    def operator(world, x, residual, weight):
+        h = np.empty_like(x)
+        communicate(kernel, world, x, None, cfg, None, (residual, weight, h), eps=1e-6)
+        return h
+
+    same = [(draw(*shape), draw(shape[1])) for _ in range(_CALLS)]
+    data = [[(draw(*shape), residual, weight) for _ in range(world)] for residual, weight in same]
+    return _program(kernel, data, operator, lambda inputs, rank: sum(x for x, *_ in inputs) + inputs[0][1], 4,
+                    f"{shape} {cfg.algorithm} with blocks={cfg.blocks}, warps={cfg.warps}")
+
+
 def _part(x, size, rank, axis):
     return np.split(x, size, axis)[rank]
 
@@ -93,6 +113,7 @@ PROGRAMS = {
     "GemmReduceScatter": _fused(_scattered),
     "AllGatherGemm": _fused(_gathered),
     "AllReduce": _collective(lambda xs, r, op: sum(xs), op="sum"),
+    "AllReduceRmsNorm": norm,
     "AllGather": _collective(lambda xs, r, axis: np.concatenate(xs, axis), axis=0),
     "ReduceScatter": _collective(lambda xs, r, op, axis: _part(sum(xs), len(xs), r, axis), op="sum", axis=0),
     "AllToAll": _collective(lambda xs, r, scatter_axis, gather_axis: np.concatenate([_part(x, len(xs), r, scatter_axis) for x in xs],

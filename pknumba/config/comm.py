@@ -48,3 +48,19 @@ class CommConfig(Config):
             (self.op in ("sum", "min", "max"), f"op = {self.op!r}. It must be sum, min or max."),
         ]
         insist(self, rules)
+
+
+@dataclass(frozen=True)
+class NormConfig(CommConfig):
+    """The same of all_reduce_rmsnorm, which has algorithms "one-shot" and "two-shot".
+
+    Attributes:
+        eps: set by the call from its argument.
+    """
+
+    eps: float = 1e-6
+
+    def check(self):
+        """Raise ConfigError unless sm_90 can run it."""
+        super().check()
+        insist(self, [(not self.multicast, "algorithm = 'multimem'. A residual is added where the sum is made. Use one-shot or two-shot.")])

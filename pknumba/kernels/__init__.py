@@ -3,6 +3,7 @@
 from .all_gather import AllGather, all_gather
 from .all_gather_gemm import AllGatherGemm, all_gather_gemm
 from .all_reduce import AllReduce, all_reduce
+from .all_reduce_rmsnorm import AllReduceRmsNorm, all_reduce_rmsnorm
 from .all_to_all import AllToAll, all_to_all
 from .attention import Attention, attention
 from .broadcast import Broadcast, broadcast
@@ -16,8 +17,7 @@ from .reduce_scatter import ReduceScatter, reduce_scatter
 from .scatter import Scatter, scatter
 from .send_recv import SendRecv, send_recv
 
-__all__ = ["AllGather", "all_gather", "AllGatherGemm", "all_gather_gemm", "AllReduce", "all_reduce", "AllToAll", "all_to_all",
-           "Attention", "attention",
-           "Broadcast", "broadcast", "Gather", "gather", "Gemm", "gemm", "GemmAllReduce", "gemm_all_reduce",
-           "GemmReduceScatter", "gemm_reduce_scatter", "GroupedGemm", "grouped_gemm", "Reduce", "reduce",
-           "ReduceScatter", "reduce_scatter", "Scatter", "scatter", "SendRecv", "send_recv"]
+__all__ = ["AllGather", "all_gather", "AllGatherGemm", "all_gather_gemm", "AllReduce", "all_reduce", "AllReduceRmsNorm",
+           "all_reduce_rmsnorm", "AllToAll", "all_to_all", "Attention", "attention", "Broadcast", "broadcast", "Gather", "gather",
+           "Gemm", "gemm", "GemmAllReduce", "gemm_all_reduce", "GemmReduceScatter", "gemm_reduce_scatter", "GroupedGemm",
+           "grouped_gemm", "Reduce", "reduce", "ReduceScatter", "reduce_scatter", "Scatter", "scatter", "SendRecv", "send_recv"]

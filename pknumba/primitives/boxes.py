@@ -80,7 +80,7 @@ def _(to, source, number, box, unroll, to_slot, slot, peer):
 
     def emit(p, to_at, source_at, number, box, _, to_slot, slot, peer):
         here, there = u.base(p, source_at, slot, peer), u.base(p, to_at, to_slot)
-        aligned = p.b.and_(u.aligned(p, source_at), u.aligned(p, to_at))
+        aligned = u.all_aligned(p, (source_at, to_at))
         units = u.units(p, box, number)
         whole = [u.whole(p, x, aligned) for x in units]
         words = u.load(p, here, [u.offset(p, source_at, x) for x in units], whole)
@@ -94,7 +94,7 @@ def _(to, source, number, box, unroll, to_slot, slot, peer):
 
 
 @primitive(scope="warp")
-def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, everywhere=False, multicast=False):
+def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, everywhere=False, multicast=False, more=None):
     """A piece of a box: that of slot ``slot`` of every rank's ``source``, combined, to slot ``to_slot`` of ``to``.
 
     Floating-point numbers are combined in float32 in rank order, whoever does it, and rounded once; integers wrap.
@@ -104,6 +104,7 @@ def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, eve
         everywhere: constant; write it to every rank's ``to``, not only to this rank's.
         multicast: constant; the switch adds and distributes whole units, in an order of its own, through the tensors' multicast
             addresses. Not for int32, and of float32 sums only.
+        more: tensor of this rank whose slot ``slot`` is combined last, before rounding; None: there is none.
 
     Raises ContractError for another op or tensors of two dtypes.
 
@@ -112,28 +113,35 @@ def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, eve
     """
     _check("reduce_box", op, to, source, multicast=multicast)
     for run in _runs(box, number, unroll, to.dtype):
-        total = combined(op, [read(_span(source, slot, run, peer)) for peer in range(source.world_size)])
+        parts = [read(_span(source, slot, run, peer)) for peer in range(source.world_size)]
+        total = combined(op, parts + ([] if more is None else [read(_span(more, slot, run))]))
         for step in range(to.world_size if everywhere else 1):
             write(_span(to, to_slot, run, (to.rank + step) % to.world_size), total)
 
 
 @reduce_box.lowering
-def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast):
+def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast, more):
     op, everywhere = constant(op, "reduce_box: op"), constant(everywhere, "reduce_box: everywhere")
-    multicast = constant(multicast, "reduce_box: multicast")
-    _check("reduce_box", op, to, source, multicast=multicast)
+    multicast, given = constant(multicast, "reduce_box: multicast"), hasattr(more, "ident")
+    _check("reduce_box", op, to, source, *([more] if given else []), multicast=multicast)
     u = Units("reduce_box", to.dtype, constant(unroll, "reduce_box: unroll"))
 
-    def emit(p, to_at, source_at, number, box, _, __, to_slot, slot, *___):
-        aligned = p.b.and_(u.aligned(p, source_at), u.aligned(p, to_at))
+    def emit(p, to_at, source_at, number, box, _, __, to_slot, slot, ___, ____, more_at):
+        tensors = [source_at, to_at] + ([more_at] if given else [])
+        aligned = u.all_aligned(p, tensors)
         units = u.units(p, box, number)
         whole = [u.whole(p, x, aligned) for x in units]
         offsets, targets = ([u.offset(p, at, x) for x in units] for at in (source_at, to_at))
         if multicast:
             words = u.load(p, u.multicast(p, source_at, slot), offsets, whole, u.switch("ld_reduce", op))
+            values = u.values(p, words)
         else:
             ahead = max(1, 4 // u.unroll)                       # as many loads in flight for few units as for many
             values = _total(p, u, op, source_at, slot, lambda base: u.values(p, u.load(p, base, offsets, whole)), ahead)
+        if given:
+            own = u.values(p, u.load(p, u.base(p, more_at, slot), [u.offset(p, more_at, x) for x in units], whole))
+            values = [u.combine(p, op, a, b) for a, b in zip(values, own)]
+        if given or not multicast:
             words = u.words(p, values)
         if multicast and everywhere:
             u.store(p, u.multicast(p, to_at, to_slot), targets, whole, words, u.switch("st"))
@@ -141,14 +149,22 @@ def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast)
             for base in _targets(p, u, to_at, to_slot, everywhere):
                 u.store(p, base, targets, whole, words)
         for x in u.others(p, box, number, aligned):
-            start, target = u.offset(p, source_at, x), u.offset(p, to_at, x)
-            for i in p.loop(x.left):
-                far = p.wide(p.scale(i, u.itemsize))
-                place = p.b.add(start, far)
-                total, = _total(p, u, op, source_at, slot, lambda base: [u.value(p, u.load_element(p, p.b.add(base, place)))], 1)
-                for base in _targets(p, u, to_at, to_slot, everywhere):
-                    u.store_element(p, p.b.add(p.b.add(base, target), far), u.bits(p, total))
+            _reduce_elements(p, u, op, x, tensors, (to_slot, slot), everywhere)
     return emit
+
+
+def _reduce_elements(p, u, op, unit, tensors, slots, everywhere):
+    """``reduce_box`` of a unit that is not whole, element by element. tensors: addresses of source, target, and the one to add."""
+    source_at, to_at, *more = tensors
+    places = [u.offset(p, at, unit) for at in tensors]
+    for i in p.loop(unit.left):
+        far = p.wide(p.scale(i, u.itemsize))
+        start, target, *own = (p.b.add(place, far) for place in places)
+        total, = _total(p, u, op, source_at, slots[1], lambda base: [u.value(p, u.load_element(p, p.b.add(base, start)))], 1)
+        for at, place in zip(more, own):
+            total = u.combine(p, op, total, u.value(p, u.load_element(p, p.b.add(u.base(p, at, slots[1]), place))))
+        for base in _targets(p, u, to_at, slots[0], everywhere):
+            u.store_element(p, p.b.add(base, target), u.bits(p, total))
 
 
 def _total(p, u, op, source_at, slot, load, ahead):

@@ -80,6 +80,13 @@ class Units:
     def aligned(self, p, tensor_at):
         return p.b.icmp_unsigned(">=", p.parameter(p.i32, tensor_at, ALIGNED), p.const(UNIT))
 
+    def all_aligned(self, p, tensors):
+        """Whether every unit of all these tensors starts on 16 bytes."""
+        first, *rest = (self.aligned(p, at) for at in tensors)
+        for other in rest:
+            first = p.b.and_(first, other)
+        return first
+
     def whole(self, p, unit, aligned):
         return p.b.and_(p.b.icmp_unsigned("==", unit.left, p.const(self.width)), aligned)
 

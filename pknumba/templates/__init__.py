@@ -9,7 +9,8 @@ from .groups import Grouped
 from .lcs import LCS
 from .lcsc import LCSC, LCSM
 from .matrices import multiply
+from .rows import counted_rows, meeting_rows
 from .transfers import communicate
 
 __all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Added", "Gathered", "attend", "communicate",
-           "counted", "Grouped", "multiply", "multiply_groups"]
+           "counted", "counted_rows", "meeting_rows", "Grouped", "multiply", "multiply_groups"]

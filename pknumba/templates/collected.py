@@ -2,7 +2,7 @@
 
 from collections import namedtuple
 
-from ..errors import ContractError, DTypeError, LayoutError, ShapeError, WorldError
+from ..errors import ContractError, DTypeError, LayoutError, PknumbaError, ShapeError, WorldError
 from ..tiles import ITEMSIZE
 from .fast import is_symmetric, stream_source
 from .geometry import contiguous, is_contiguous
@@ -10,11 +10,12 @@ from .geometry import contiguous, is_contiguous
 #: Element types of collectives.
 DTYPES = ("bfloat16", "float16", "float32", "int32")
 
-#: The arrays as ``runtime.describe`` sees them (``out`` None where there is none), the operator's Form, and what ranks must agree on.
-Arguments = namedtuple("Arguments", "x out form terms")
+#: The arrays as ``runtime.describe`` sees them (``out`` None where there is none), the operator's Form, what ranks must agree on, and
+#: further arrays of the kernel.
+Arguments = namedtuple("Arguments", "x out form terms others")
 
 
-def check(kernel, world, x, out, config, stream, arguments):
+def check(kernel, world, x, out, config, stream, arguments, others=()):
     """The Arguments of a call. Raises the error of the first rule that an argument breaks."""
     name = kernel.operator
     if config is not None and not isinstance(config, kernel.config):
@@ -31,14 +32,15 @@ def check(kernel, world, x, out, config, stream, arguments):
     if out is not None and kernel.receives(world.rank, **arguments):
         result = _check_out(name, world, out, found, form)
         _check_apart(name, x, found, result, kernel.in_place and tuple(found.shape) == tuple(form.out))
+    infos = kernel.others(world, found, result, others)
     stream_source(world, stream, out if x is None else x)()
     terms = {"x.shape": kernel.common(tuple(found.shape), **arguments), "dtype": found.dtype, "x": _kind(x)}
     if kernel.rooted:
         if result is not None and not is_contiguous(result.shape, result.strides, ITEMSIZE[result.dtype]):
             raise LayoutError(f"{name}: out has rows apart. Only some ranks have one, so it must be contiguous. Pass a contiguous array.")
     else:
-        terms["out"] = _kind(out)
-    return Arguments(found, result, form, terms)
+        terms.update(out=_kind(out), others=[_kind(other) for other in others])
+    return Arguments(found, result, form, terms, infos)
 
 
 def described(name, world, label, x):
@@ -83,14 +85,50 @@ def _stand_in(kernel, world, out, arguments):
     return result._replace(shape=shape, strides=contiguous(shape, ITEMSIZE.get(result.dtype, 1)))
 
 
-def _check_apart(name, given, x, y, in_place):
+def like(x):
+    """A new array like x; None for what is none (the check says so)."""
+    from ..runtime import arrays
+    try:
+        if type(x).__module__ == "torch":
+            return x.new_empty(x.shape)
+        local = x.local if is_symmetric(x) else x
+        info = arrays.describe(local, "x")
+        return arrays.empty_like_library(local, tuple(info.shape), info.dtype)
+    except PknumbaError:
+        return None
+
+
+def rows_of_rank(kernel, world, x, y, given):
+    """The ArrayInfos of (residual, weight, residual_out) of an x and an out of rows. Raises the error of the first rule that one breaks."""
+    name, labels = kernel.operator, ("residual", "weight", "residual_out")
+    if not x.shape:
+        raise ShapeError(f"{name}: x has no dimension. Its last one is normalised. Reshape it.", shape=())
+    infos = [described(name, world, label, array) for label, array in zip(labels, given)]
+    for label, info, shape in zip(labels, infos, (tuple(x.shape), tuple(x.shape[-1:]), tuple(x.shape))):
+        if tuple(info.shape) != shape:
+            raise ShapeError(f"{name}: {label} has shape {tuple(info.shape)}. With an x of {tuple(x.shape)} it has {shape}. Reshape it.",
+                             shape=tuple(info.shape))
+        if info.dtype != x.dtype:
+            raise DTypeError(f"{name}: {label} is {info.dtype} and x is {x.dtype}. All arrays have one dtype. Convert one.",
+                             dtype=info.dtype)
+    h = infos[2]
+    if h.device == "cpu" and not h.owner.flags.writeable:
+        raise LayoutError(f"{name}: residual_out is read-only. The sum is written to it. Pass an array that can be written, or None.")
+    for label, other, same in (("x", x, False), ("residual", infos[0], True), ("weight", infos[1], False)):
+        _check_apart(name, h, other, h, same, label, "residual_out")
+    for label, other in zip(labels, infos if y else ()):
+        _check_apart(name, y, other, y, False, label, "out")
+    return infos
+
+
+def _check_apart(name, given, x, y, in_place, read="x", written="out"):
     """Raise LayoutError where x and out share memory, unless they are the same array and the operator may work in place."""
     if given is None or 0 in x.shape or 0 in y.shape or in_place and x.pointer == y.pointer:
         return
     (a, a_end), (b, b_end) = (_extent(i) for i in (x, y))
     if a < b_end and b < a_end:
-        raise LayoutError(f"{name}: x and out share memory. {'They are the same array or have none in common' if in_place else 'What is'}"
-                          f"{'' if in_place else ' read must not be written meanwhile'}. Pass another out, or None.")
+        rule = "They are the same array or have none in common" if in_place else "What is read must not be written meanwhile"
+        raise LayoutError(f"{name}: {read} and {written} share memory. {rule}. Pass another {written}, or None.")
 
 
 def _extent(info):

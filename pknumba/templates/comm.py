@@ -77,6 +77,11 @@ class Comm(Template):
         return shape
 
     @classmethod
+    def others(kernel, world, x, y, given):
+        """The ArrayInfos of further arrays of this rank. x, y: of input and output. given: what was passed. Raises if it does not fit."""
+        return ()
+
+    @classmethod
     def box(kernel, call, found):
         """The geometry.Box of a call. found: collected.Arguments."""
         y = found.out.strides if found.out else contiguous(found.form.out, ITEMSIZE[call.dtype])
@@ -116,6 +121,11 @@ class Comm(Template):
         """``numbers`` of a call."""
         pieces = -(-call.box.numbers[-1] // (32 * call.cfg.unroll))
         return dict(box=call.box.numbers, pieces=pieces, slots=call.form.slots, root=call.arguments.get("root", 0))
+
+    @classmethod
+    def blocks(kernel, call, numbers):
+        """How many blocks, where the configuration leaves it open; the same on every rank."""
+        return min(-(-numbers["pieces"] // call.cfg.warps), call.least_sms())
 
     @classmethod
     def count(kernel, counter, size, blocks, pieces):

@@ -106,6 +106,27 @@ class Ragged:
         return max(n1, 1), max(n2, 1), max(units, 1), run - (units - 1) * (UNIT // self.size), total
 
 
+class Rows:
+    """The rows of an array, its last dimension, each a slot of its own: for kernels that need whole rows.
+
+    Attributes: as of Box; and ``rows``: how many there are; ``strides``: of a contiguous array.
+    """
+
+    single = False
+
+    def __init__(self, shape, dtype):
+        size, length = ITEMSIZE[dtype], shape[-1]
+        units = -(-length * size // UNIT)
+        self.shape, self.rows, self.elements, self.strides = shape, prod(shape[:-1]), length, contiguous(shape, size)
+        self.numbers = 1, 1, units, length - (units - 1) * (UNIT // size), units
+        self.packed, self.packed_bytes = ((0, 0, 0), units * UNIT), self.rows * units * UNIT
+
+    def layout(self, strides):
+        """(strides, step) of an array of this shape with these strides."""
+        many = [i for i, n in enumerate(self.shape[:-1]) if n > 1]
+        return (0, 0, 0), strides[many[-1]] // prod(self.shape[many[-1] + 1:-1]) if many else 0
+
+
 def _step(slot, strides):
     return slot[1] * strides[slot[0]] if slot else 0
 

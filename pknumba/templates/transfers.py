@@ -18,19 +18,19 @@ _TENSOR = 384
 Workspace = namedtuple("Workspace", "counters context kept")
 
 
-def communicate(kernel, world, x, out, config, stream, **arguments):
+def communicate(kernel, world, x, out, config, stream, others=(), **arguments):
     """The collective ``kernel`` of every rank's x, in ``out`` or a new array. Arguments, result and errors are those of the public
-    operators; ``arguments`` are what only this one has, equal on every rank.
+    operators; ``arguments`` are what only this one has, equal on every rank; ``others`` are further arrays of this rank.
     """
-    marks = fingerprint(x), fingerprint(out)
+    marks = fingerprint(x), fingerprint(out), *map(fingerprint, others)
     key = kernel, marks, config, stream, *arguments.values()
-    known = (x is None or marks[0] is not None) and (out is None or marks[1] is not None)
+    known = (x is None or marks[0] is not None) and (out is None or marks[1] is not None) and None not in marks[2:]
     try:
         call = world.cache.get(key) if known else None
     except (AttributeError, TypeError):          # no world, or something that cannot be a key: the check says which
         call = key = None
     if call is None:
-        call = CommCall(kernel, world, x, out, config, stream, arguments)
+        call = CommCall(kernel, world, x, out, config, stream, arguments, others)
         if key and known and world.executor == "gpu":
             remember(world.cache, key, call)
     else:
@@ -41,12 +41,13 @@ def communicate(kernel, world, x, out, config, stream, **arguments):
 class CommCall:
     """A collective of these arrays."""
 
-    def __init__(self, kernel, world, x, out, config, stream, arguments):
+    def __init__(self, kernel, world, x, out, config, stream, arguments, others=()):
         self.name, self.world = kernel.operator, world
         check_world(self.name, world)
         self.arguments, self.given, self.stream_given = arguments, config, stream
-        found = self._agreed(kernel, lambda: check(kernel, world, x, out, config, stream, arguments))
+        found = self._agreed(kernel, lambda: check(kernel, world, x, out, config, stream, arguments, others))
         self.x, self.form, self.dtype, self.out_symmetric = found.x, found.form, found.x.dtype, is_symmetric(out)
+        self.others = list(zip(others, found.others))
         self.receives = kernel.receives(world.rank, **arguments)
         self.stream = stream_source(world, stream, out if x is None else x)
         self.in_place = found.out is not None and found.out.pointer == found.x.pointer
@@ -56,10 +57,10 @@ class CommCall:
         self.box = kernel.box(self, found)
         self.kernel, cfg = kernel.variant(self, config or kernel.config())
         fixed = dict(dtype=self.dtype, algorithm="multimem" if cfg.multicast else "auto", op=arguments.get("op", "sum"))
-        self.cfg = cfg.replace(**fixed, **self.kernel.copies(is_symmetric(x), is_symmetric(out)))
+        self.cfg = cfg.replace(**fixed, **self.kernel.copies(is_symmetric(x), is_symmetric(out), *map(is_symmetric, others)))
         self.cfg.check()
         self._prepare(x, out, found.out)
-        self.x = None                            # a remembered call keeps no array alive
+        self.x = self.others = None              # a remembered call keeps no array alive
 
     def run(self, x, out):
         """Launch; the result, or None on a rank that gets none."""
@@ -87,10 +88,10 @@ class CommCall:
         """Pack the launch. What is made for the first call of its kind is made by all ranks together."""
         kernel, cfg, world = self.kernel, self.cfg, self.world
         numbers = kernel.values(self)
-        blocks = cfg.blocks or max(1, min(-(-numbers["pieces"] // cfg.warps), self.least_sms()))
+        blocks = cfg.blocks or max(1, kernel.blocks(self, numbers))
         self.cfg = cfg = cfg.replace(blocks=blocks)
         self.stream_key = self.stream_given if self.stream_given is None else self.stream()
-        counts = {n: kernel.count(n, world.size, blocks, numbers["pieces"]) for n in kernel.all_counters()}
+        counts = {n: kernel.count(n, world.size, blocks, numbers["pieces"] * numbers.get("rows", 1)) for n in kernel.all_counters()}
         key = "communicators", kernel, tuple(counts.items()), cfg, self.stream_key
         workspace, first = world.cache.get(key), key not in world.cache
         if first:
@@ -107,16 +108,16 @@ class CommCall:
             world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
 
     # ---- arrays as kernels see them
-    def inbox(self):
+    def inbox(self, rows=1):
         """Two halves of packets, each with a slot of 16 bytes for 8 of this message from every rank; zeros at first."""
-        world, kept, count = self.world, self.workspace.kept, self.box.elements
-        if count not in kept:
-            groups = 2 * world.size * -(-self.form_bytes // 8)
+        world, kept, key = self.world, self.workspace.kept, (rows, self.box.elements)
+        if key not in kept:
+            groups = 2 * world.size * rows * -(-self.form_bytes // 8)
             if world.executor == "gpu":
-                kept[count] = world.counters(f"{self.name}.inbox", 4 * groups)
+                kept[key] = world.counters(f"{self.name}.inbox", 4 * groups)
             else:
-                kept[count] = world.symmetric((groups * 8 // ITEMSIZE[self.dtype],), self.dtype)
-        return self.shared(kept[count], ((0, 0, 0), 0))
+                kept[key] = world.symmetric((groups * 8 // ITEMSIZE[self.dtype],), self.dtype)
+        return self.shared(kept[key], ((0, 0, 0), 0))
 
     def private(self, info, layout):
         """This rank's array; None: the result, which each call brings."""
@@ -214,8 +215,10 @@ class InterpretedComm:
         role = kernel.roles(cfg)["communicator"]
         drive = kernel.driver(role)(kernel.communicator, kernel.steps)
         launch = self.world.session.launch(rank, kernel.__name__, cfg.blocks, self.world.num_sms)
+        places = kernel.places(cfg)[0]
         for b in range(cfg.blocks):
             block = launch.block(b)
+            s = namedtuple("Shared", places)(**{n: block.tile(n, at, decl) for n, (at, decl) in places.items()})
             for w in range(cfg.warps):
-                launch.role(block, role, w, lambda w=b * cfg.warps + w: drive(cfg, g, None, 0, w, cfg.blocks * cfg.warps))
+                launch.role(block, role, w, lambda w=b * cfg.warps + w, s=s: drive(cfg, g, s, 0, w, cfg.blocks * cfg.warps))
         launch.wait()

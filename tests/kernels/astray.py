@@ -6,7 +6,8 @@ import inspect
 from . import mutation
 
 #: Calls that order something, and calls that move data between ranks.
-ORDERING, MOVING = ("announce", "await_all", "tick", "sync"), ("copy_box", "reduce_box", "send_packets", "reduce_packets")
+ORDERING = "announce", "await_all", "tick", "sync"
+MOVING = "copy_box", "reduce_box", "send_packets", "reduce_packets", "squares", "over_warps", "normalise"
 
 
 def _name(node):
@@ -55,7 +56,7 @@ def mutants(module, part):
         return ast.unparse(ast.fix_missing_locations(_Swap(nodes(tree)[i], replacement).visit(tree)))
 
     for i, node in enumerate(nodes(ast.parse(source))):
-        if isinstance(node, ast.Expr) and _name(node.value) in ORDERING + MOVING + ("communicate", "copy_in", "copy_out"):
+        if isinstance(node, ast.Expr) and _name(node.value) in ORDERING + MOVING + ("communicate", "copy_in", "copy_out", "send", "finish"):
             yield f"line {node.lineno}: without {ast.unparse(node)}", variant(i, ast.Pass())
         for label, replacement in _bend(node) if isinstance(node, ast.Call) else ():
             yield f"line {node.lineno}: {label}", variant(i, replacement)

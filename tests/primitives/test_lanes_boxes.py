@@ -132,11 +132,11 @@ def test_reduce_box(name, dtype, op, function, everywhere, multicast):
     m = Memory(xs, ys, box.x, box.y, rank)
     tensor = TensorType("T", dtype, COMMUNICATOR)
     _, emit = lower("reduce_box", tensor, tensor, types.int32, PAIR, lit(unroll), lit(op), types.int32, types.int32, lit(everywhere),
-                    lit(multicast))
+                    lit(multicast), lit(None))
     p = m.p
     for piece in range(-(-box.numbers[-1] // (32 * unroll)) + 1):
         emit(p, p.const(TARGET, p.i64), p.const(SOURCE, p.i64), p.const(piece), [p.const(n) for n in box.numbers], None, None,
-             p.const(to_slot), p.const(slot), None, None)
+             p.const(to_slot), p.const(slot), None, None, None)
     total = function.reduce([part(x, x_slot, dims, slot).astype(np.float32) for x in xs])
     for r in range(3):
         expected = ys[r].copy()

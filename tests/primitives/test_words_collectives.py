@@ -2,15 +2,16 @@
 
 import pytest
 
-from pknumba.config import CommConfig
+from pknumba.config import CommConfig, NormConfig
 from pknumba.kernels.all_reduce import AllReduce, OneShot
+from pknumba.kernels.all_reduce_rmsnorm import AllReduceRmsNorm
 from pknumba.kernels.all_to_all import AllToAllRagged
 
 from .tiny import ptx
 
 pytestmark = pytest.mark.ptx
 
-COPIES = CommConfig(copy_in=True, copy_out=True)
+COPIES, NORM = CommConfig(copy_in=True, copy_out=True), NormConfig(copy_in=True)
 VECTORS = "ld.relaxed.sys.global.v4.b32", "st.relaxed.sys.global.v4.b32"
 
 #: Primitive -> (kernel that uses it, configuration, words of its PTX).
@@ -24,6 +25,9 @@ WORDS = {
     "reduce_box": (AllReduce, COPIES, *VECTORS, "cvt.rn.bf16x2.f32", "cvt.rn.bf16.f32"),
     "send_packets": (OneShot, COPIES, "ld.relaxed.sys.global.v2.b32", "st.relaxed.sys.global.v2.b64"),
     "reduce_packets": (OneShot, COPIES, "ld.relaxed.sys.global.v2.b64", "st.relaxed.sys.global.v2.b32", "cvt.rn.bf16x2.f32"),
+    "squares": (AllReduceRmsNorm, NORM, VECTORS[0], "fma.rn.f32", "shfl.sync.bfly.b32"),
+    "over_warps": (AllReduceRmsNorm, NORM, "st.shared.f32", "bar.sync 4;", "ld.shared.f32"),
+    "normalise": (AllReduceRmsNorm, NORM, *VECTORS, "rcp.approx.ftz.f32", "rsqrt.approx.f32"),
 }
 
 

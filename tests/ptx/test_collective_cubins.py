@@ -3,9 +3,10 @@
 import pytest
 
 from pknumba import lowering
-from pknumba.config import CommConfig
+from pknumba.config import CommConfig, NormConfig
 from pknumba.kernels import AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv
 from pknumba.kernels.all_reduce import OneShot
+from pknumba.kernels.all_reduce_rmsnorm import AllReduceRmsNorm, OneShotRmsNorm
 from pknumba.kernels.all_to_all import AllToAllRagged
 
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
@@ -21,6 +22,8 @@ CASES += [(k, dict(copy_in=True, unroll=2)) for k in (AllGather, Broadcast, Gath
 CASES += [(AllToAllRagged, dict(unroll=u, copy_in=True)) for u in (8, 2)]
 CASES += [(AllGather, dict(unroll=8)), (Reduce, dict(copy_in=True, unroll=1))]
 CASES += [(OneShot, dict(dtype=d, op=op)) for d in DTYPES for op in ("sum", "max")]
+CASES += [(AllReduceRmsNorm, dict(unroll=u, **c)) for u, c in ((4, COPIES), (1, {}), (4, dict(dtype="float32")))]
+CASES += [(OneShotRmsNorm, dict(dtype=d, unroll=1)) for d in ("bfloat16", "float16", "float32")]
 
 
 def label(case):
@@ -31,7 +34,7 @@ def label(case):
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_cubin(case, disassemble):
     kernel, fields = case
-    cfg = CommConfig(**fields)
+    cfg = kernel.config(**fields)
     cfg.check()
     cubin, record = lowering.build(kernel.plan(cfg))
     assert (record["spill"], record["stack"], record["notices"], record["threads"]) == (0, 0, [], 32 * cfg.warps)
@@ -43,7 +46,9 @@ def test_cubin(case, disassemble):
     assert counts["ACQBULK"] == counts["PREEXIT"] == 1 and code.find("ACQBULK") < code.find("LDG"), "waits for the last kernel"
     for name in (i.name for i in code.instructions if i.name.startswith(("LDG.E.128", "LDG.E.U16", "STG.E"))):
         assert ".STRONG.SYS" in name, f"{name}: peers' memory is read and written past the first-level cache"
-    (expect_packets if kernel is OneShot else expect_handshake)(code, cfg)
+    (expect_packets if kernel in (OneShot, OneShotRmsNorm) else expect_handshake)(code, cfg)
+    if kernel.config is NormConfig:
+        assert counts["MUFU"] >= 2 and counts["SHFL"] >= 10 and code.find("BAR.SYNC"), "a root, and sums over lanes and warps"
 
 
 def expect_packets(code, cfg):
