@@ -72,7 +72,8 @@ def test_shapes(size, algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("kinds", [*itertools.product(KINDS, (*KINDS, "none", "same"), (*KINDS, "none", "same", "same symmetric"))], ids=str)
+@pytest.mark.parametrize("kinds", [*itertools.product(KINDS, (*KINDS, "none", "same"), (*KINDS, "none", "same", "same symmetric"))],
+                         ids=str)
 def test_kinds(kinds, algorithm):
     play(3, (3, 75), kinds=kinds, config=TOY.replace(algorithm=algorithm), dtype="bfloat16", calls=2)
 
