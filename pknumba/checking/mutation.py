@@ -45,7 +45,7 @@ def _bend(node):
         yield "waits for the read only", ast.Call(ast.Name("store_async_read_wait", ast.Load()), node.args, [])
     if name == "mma_wait" and isinstance(node.args[1], ast.Constant):
         yield f"mma_wait {node.args[1].value} -> {node.args[1].value + 1}", _with(node, 1, ast.Constant(node.args[1].value + 1))
-    if name == "mma" and isinstance(node.args[3], ast.Compare):
+    if name == "mma" and len(node.args) > 3 and isinstance(node.args[3], ast.Compare):
         yield "k > 0 -> k > 1", _with(node, 3, ast.Compare(node.args[3].left, node.args[3].ops, [ast.Constant(1)]))
     if name == "wait_until":
         yield "waits for one signal less", _with(node, 2, ast.BinOp(node.args[2], ast.Sub(), ast.Constant(1)))

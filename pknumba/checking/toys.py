@@ -139,8 +139,9 @@ def toy_of(kernel):
     if not inspect.isclass(kernel):
         return lambda world, rng, **changes: Toy(main=kernel)
     from .groups import GROUPED
+    from .heads import HEADS
     from .programs import PROGRAMS
-    known = {**TOYS, **GROUPED, **PROGRAMS}
+    known = {**TOYS, **GROUPED, **PROGRAMS, **HEADS}
     for cls in kernel.__mro__:
         if "toy" in vars(cls):
             return kernel.toy

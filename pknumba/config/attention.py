@@ -36,6 +36,10 @@ class AttentionConfig(Config):
     runtime: ClassVar[tuple] = ("slack",)
     #: Queries of a consumer: the rows of one wgmma.
     part_q: ClassVar[int] = 64
+    #: What the width is a multiple of.
+    step: ClassVar[int] = 64
+    #: Bytes of the swizzle span of every tile.
+    swizzle: ClassVar[int] = 128
     #: Consumers share a tile.
     ping_pong: ClassVar[bool] = False
 
@@ -43,11 +47,6 @@ class AttentionConfig(Config):
     def tile_q(self):
         """Queries of a tile."""
         return self.consumers * self.part_q
-
-    @property
-    def swizzle(self):
-        """Bytes of the swizzle span of every tile."""
-        return 128
 
     @property
     def over(self):

@@ -61,8 +61,8 @@ class _View:
         self.owner = peer
         if outer:
             if any(not 0 <= i < n for i, n in zip(outer, array.shape)) or len(outer) != array.ndim - 2:
-                raise error(ProtocolError, running(), f"tensor {tensor.name}: matrix {list(outer)} of shape {array.shape}. There is no such "
-                                                      "matrix. Look at the coordinates.")
+                raise error(ProtocolError, running(), f"tensor {tensor.name}: matrix {list(outer)} of shape {array.shape}. There is no "
+                                                      "such matrix. Look at the coordinates.")
             array = array[tuple(outer)]
         flat = array.reshape(1, -1) if array.ndim < 2 else array.reshape(-1, array.shape[-1])
         if array.size and not np.shares_memory(flat, array):

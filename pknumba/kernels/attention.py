@@ -50,29 +50,29 @@ class Attention(LCS):
 
     @staticmethod
     def loader(cfg, g, s, task):                # one thread: K before V, so that the next product can start
-        line, tile, blocks = Attention.place(cfg, g, task.id)
-        batch, head = div(line, g.heads), mod(line, g.heads)
-        pair = div(head, g.group)
+        line, _, blocks = Attention.place(cfg, g, task.id)
+        batch, pair = div(line, g.heads), div(mod(line, g.heads), g.group)
         for i in range(blocks):
             stage, phase = ring(task.step + i, cfg.stages)
             wait(s.k_empty[stage], phase ^ 1)
             expect(s.k_full[stage], s.k[stage])
             load_async(s.k[stage], g.K, (batch, pair, blocks - 1 - i, 0), s.k_full[stage])
             if i == 0:
-                Attention.load_q(cfg, g, s, task, batch, head, tile)
+                Attention.load_q(cfg, g, s, task)
             wait(s.v_empty[stage], phase ^ 1)
             expect(s.v_full[stage], s.v[stage])
             load_async(s.v[stage], g.V, (batch, pair, blocks - 1 - i, 0), s.v_full[stage])
 
     @staticmethod
-    def load_q(cfg, g, s, task, batch, head, tile):
-        """A tile of Q, once the consumers have done with the last one, and with it the result that may lie there."""
+    def load_q(cfg, g, s, task):
+        """A tile of Q, once the consumers have done with the last one, and the storer with the result that may lie there."""
+        line, tile, _ = Attention.place(cfg, g, task.id)
         _, phase = ring(task.turn, 1)
         wait(s.q_empty[0], phase ^ 1)
         if not cfg.own_o:
             wait(s.o_empty[0], phase ^ 1)
         expect(s.q_full[0], s.q)
-        load_async(s.q, g.Q, (batch, head, tile, 0), s.q_full[0])
+        load_async(s.q, g.Q, (div(line, g.heads), mod(line, g.heads), tile, 0), s.q_full[0])
 
     @staticmethod
     def weigh(cfg, g, scores, top, total):
@@ -92,7 +92,8 @@ class Attention(LCS):
         stage, phase = ring(task.step, cfg.stages)
         wait(s.q_full[0], lap)
         wait(s.k_full[stage], phase)
-        scores = mma_wait(mma(accumulator(cfg.part_q, cfg.kv), s.q[task.part], s.k[stage], False, True), 0)
+        scores = mma(accumulator(cfg.part_q, cfg.kv), s.q[task.part], s.k[stage], False, True)
+        scores = mma_wait(scores, 0)
         arrive(s.k_empty[stage])
         start = i32((blocks - 1) * cfg.kv)
         if start + cfg.kv > g.keys:
@@ -120,7 +121,8 @@ class Attention(LCS):
             p = new
         arrive(s.q_empty[0])
         wait(s.v_full[stage], phase)
-        o = mma_wait(mma(o, p, s.v[stage]), 0, p)
+        o = mma(o, p, s.v[stage])
+        o = mma_wait(o, 0, p)
         arrive(s.v_empty[stage])
         total = row_total(total)
         if cfg.own_o:

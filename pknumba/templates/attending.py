@@ -70,7 +70,8 @@ class AttentionCall:
         b, h, s, d = found.q.shape
         if 0 in (b, h, s):
             return
-        cfg = (config or configs.attention_config(d)).replace(width=-(-d // 64) * 64, causal=bool(causal), dtype=found.q.dtype)
+        cfg = config or configs.attention_config(d)
+        cfg = cfg.replace(width=-(-d // cfg.step) * cfg.step, causal=bool(causal), dtype=found.q.dtype)
         cfg.check()
         numbers = self._numbers(cfg, found, scale or d ** -0.5, shift)
         key = "workspace", kernel, cfg, stream if stream is None else self.stream()

@@ -4,6 +4,8 @@ from collections import namedtuple
 
 import numpy as np
 
+from pknumba.checking.heads import exact_heads
+
 from .products import DTYPES
 
 __all__ = ["Expected", "definition", "heads", "exact_heads", "assert_attention"]
@@ -49,26 +51,6 @@ def heads(rng, batch, queries, keys, heads, pairs, width, dtype="bfloat16", loud
         x = (factor * rng.standard_normal(shape, dtype=np.float32)).astype(DTYPES[dtype])
         return x.swapaxes(1, 2) if between else x
     return draw(heads, queries, loud), draw(pairs, keys), draw(pairs, keys)
-
-
-def exact_heads(rng, batch, queries, keys, heads, pairs, width, dtype="bfloat16", causal=False):
-    """(q, k, v, O, lse) for scale = 1: every query finds one or two keys equally near and all others too far to matter, and values are
-    small integers. So O is exact in any order of summation, and lse is 256, or that and log(2)."""
-    q, k = np.zeros((batch, heads, queries, width)), np.zeros((batch, pairs, keys, width))
-    v, o, lse = rng.integers(-3, 4, k.shape), np.zeros(q.shape), np.zeros(q.shape[:3])
-    for b, p in np.ndindex(batch, pairs):
-        names = np.full(keys, -1)                                   # which keys are near which: at most two have one name
-        named = np.append(0, 1 + rng.permutation(keys - 1))[:2 * width]
-        names[named] = rng.permutation(2 * width)[:len(named)] // 2
-        k[b, p, named, names[named]] = 8
-        for h in range(p * heads // pairs, (p + 1) * heads // pairs):
-            for i in range(queries):
-                seen = names[:i + 1] if causal else names
-                name = rng.choice(seen[seen >= 0])
-                found = np.flatnonzero(seen == name)
-                q[b, h, i, name], o[b, h, i], lse[b, h, i] = 32, v[b, p, found].mean(0), 256 + np.log(len(found))
-    kind = DTYPES[dtype]
-    return q.astype(kind), k.astype(kind), v.astype(kind), o, lse
 
 
 def assert_attention(o, lse, want, text=""):

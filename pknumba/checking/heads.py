@@ -1,0 +1,72 @@
+"""Toy problems of attention: results are exact, because every query finds one or two keys equally near and no other near enough."""
+
+import numpy as np
+
+from .. import interpreter as cpu
+from ..config import AttentionConfig
+from ..templates import attend
+from .play import WrongResult
+from .toys import Toy
+
+_CALLS, _SKEW = 3, 40
+
+
+class ToyAttention(AttentionConfig):
+    """AttentionConfig with toy tiles: 16 queries, heads of a multiple of 16 elements in one 32-byte swizzle span."""
+    part_q, step, swizzle = 16, 16, 32
+
+    def check(self):
+        """Anything goes."""
+
+
+def exact_heads(rng, batch, queries, keys, heads, pairs, width, dtype="bfloat16", causal=False, shift=0):
+    """(q, k, v, O, lse) for scale = 1: every query finds one or two keys equally near and all others too far to matter, and values are
+    small integers. So O is exact in any order of summation, and lse is 256, or that and log(2). Every query must see the first key."""
+    q, k = np.zeros((batch, heads, queries, width)), np.zeros((batch, pairs, keys, width))
+    v, o, lse = rng.integers(-3, 4, k.shape), np.zeros(q.shape), np.zeros(q.shape[:3])
+    for b, p in np.ndindex(batch, pairs):
+        names = np.full(keys, -1)                                   # which keys are near which: at most two have one name
+        named = np.append(0, 1 + rng.permutation(keys - 1))[:2 * width]
+        names[named] = rng.permutation(2 * width)[:len(named)] // 2
+        k[b, p, named, names[named]] = 8
+        for h in range(p * heads // pairs, (p + 1) * heads // pairs):
+            for i in range(queries):
+                seen = names[:i + shift + 1] if causal else names
+                name = rng.choice(seen[seen >= 0])
+                found = np.flatnonzero(seen == name)
+                q[b, h, i, name], o[b, h, i], lse[b, h, i] = 32, v[b, p, found].mean(0), 256 + np.log(len(found))
+    kind = cpu.dtype_of(dtype)
+    return q.astype(kind), k.astype(kind), v.astype(kind), o, lse
+
+
+def compare(what, o, lse, want_o, want_lse):
+    """Raise WrongResult unless O is exact and lse is right."""
+    if not (np.array_equal(o.astype(np.float32), want_o) and np.abs(lse - want_lse).max(initial=0) < 1e-3):
+        raise WrongResult(f"{what}: the result is not what the definition says. Nothing raced and nothing misused a semaphore. Look at "
+                          "coordinates, masks and the tasks that nobody plays.")
+
+
+def one_rank(kernel, world, rng, **changes):
+    """A random problem and configuration of attention on one rank: several tiles for every block, rings of all depths."""
+    causal, pairs = bool(rng.integers(2)), int(rng.integers(1, 3))
+    cfg = ToyAttention(**{**dict(consumers=int(rng.integers(1, 4)), kv=(16, 32)[rng.integers(2)], stages=int(rng.integers(2, 4)),
+                                 own_o=bool(rng.integers(2)), dtype="float16"), **changes})
+    size = int(rng.integers(1, 3)), int(rng.integers(20, 90)), int(rng.integers(1, 90)), pairs * int(rng.integers(1, 3)), pairs, 16
+    data = [exact_heads(rng, *size, "float16", causal) for _ in range(_CALLS)]
+
+    def main(world):
+        arrays = [x.copy() for x in data[0][:3]]
+        for number, (*inputs, o, lse) in enumerate(data):
+            for array, values in zip(arrays, inputs):
+                array[...] = values
+            found = attend(kernel, world, *arrays, None, None, cfg, None, causal=causal, scale=1.0)
+            compare(f"{kernel.__name__}, call {number}", *found, o, lse)
+            if any((array != values).any() for array, values in zip(arrays, inputs)):
+                raise WrongResult(f"{kernel.__name__}, call {number}: an input was changed. A kernel writes its results only. Look at the "
+                                  "windows it writes.")
+    return Toy(main=main, sms=2, text=f"{size} causal={causal} with consumers={cfg.consumers}, kv={cfg.kv}, stages={cfg.stages}, "
+                                      f"own_o={cfg.own_o}")
+
+
+#: Class name -> its toy.
+HEADS = {"Attention": one_rank}
