@@ -1,5 +1,7 @@
 """What ranks in different processes tell each other about their progress: a page of int64 words in shared memory, and texts."""
 
+import time
+
 import numpy as np
 
 #: States of a rank: its code runs; all its tasks wait; it will never signal again; its host code waits for other ranks.
@@ -8,6 +10,8 @@ RUNNING, IDLE, ENDED, OUTSIDE = range(4)
 FAILED, DEADLOCKED = 1, 2
 #: Bytes of a rank's report or error text in the control page.
 _TEXT = 16384
+#: Bytes of what a rank is doing, and of the two times with it: seen last, begun (nanoseconds of the node's monotonic clock).
+_DOING, _TIMES = 512, 16
 _PAGE = 4096
 
 
@@ -23,10 +27,11 @@ class ControlPage:
         self.met = words[size * size:2 * size * size].reshape(size, size)
         self.events, self.states, self.broken = words[2 * size * size:].reshape(3, size)
         self._texts = [part[-_TEXT - 8:] for part in parts]
+        self._doing = [part[-_TEXT - 8 - _DOING - _TIMES:-_TEXT - 8] for part in parts]
 
     @staticmethod
     def size(ranks):
-        return pages(8 * ranks * (2 * ranks + 3) + _TEXT + 8)
+        return pages(8 * ranks * (2 * ranks + 3) + _TEXT + 8 + _DOING + _TIMES)
 
     def stuck(self):
         """Whether no rank can ever move again."""
@@ -79,6 +84,26 @@ class ControlPage:
     def text(self, rank):
         size = int(self._texts[rank][:8].view(np.int64)[0])
         return self._texts[rank][8:8 + size].tobytes().decode(errors="replace")
+
+    def show(self, text, new):
+        """This rank is at that now; `new`: it was somewhere else before."""
+        mine, now = self._doing[self.rank], time.monotonic_ns()
+        times = mine[:_TIMES].view(np.int64)
+        times[0] = now
+        if new:
+            times[1] = now
+            mine[_TIMES:] = np.frombuffer(text.encode()[:_DOING].ljust(_DOING), np.uint8)
+
+    def shown(self, rank):
+        """(what a rank is at, seconds since it came there, seconds since it was seen)."""
+        theirs, now = self._doing[rank], time.monotonic_ns()
+        seen, begun = theirs[:_TIMES].view(np.int64).tolist()
+        return theirs[_TIMES:].tobytes().decode(errors="replace").strip(" \0"), (now - begun) / 1e9, (now - seen) / 1e9
+
+    def first_waiting(self):
+        """The first rank that waits, in a kernel or in host code."""
+        states = self.states.tolist()
+        return next((r for r, state in enumerate(states) if state in (IDLE, OUTSIDE)), None)
 
     def first_running(self):
         states = self.states.tolist()

@@ -1,6 +1,6 @@
 """Ranks that are MPI processes of one node: shared arrays and counters, and deadlocks across processes found exactly.
 
-Each process runs its own session; counters and symmetric arrays live in MPI shared windows. Nothing is sent while a kernel
+Each process runs its own session; counters and symmetric arrays live in memory that the processes share. Nothing is sent while a kernel
 runs: whoever has nothing to do polls. A control page says what each rank has announced (``events``: additions it made, each
 counted *after* its write), what each idle rank had seen (``seen``: the events before its last fruitless poll) and in which
 state it is. All ranks are stuck if and only if, between two equal readings of ``events``, every rank is idle and has seen all of
@@ -22,6 +22,8 @@ import numpy as np
 from ..errors import DeadlockError, HangError, WorldError
 from .control_page import DEADLOCKED, FAILED, IDLE, RUNNING, ControlPage, pages
 from .counters import Counters
+from .heartbeat import Heartbeat, interval
+from .segments import share
 from .tensor import Window
 from .tiles import dtype_of
 
@@ -36,14 +38,19 @@ class SharedHeap:
         comm: mpi4py communicator whose ranks are on one node. Collective.
         limit_s: HangError when nothing has happened anywhere for so long; 0: wait for ever. (Deadlocks need no limit;
             this is for ranks whose host code never comes.)
+
+    Attributes:
+        peers: what is known of the other processes' ends (``runtime.peers``), if anything.
     """
+
+    peers = None
 
     def __init__(self, comm, limit_s=600.0):
         self.comm, self.rank, self.size, self.limit_s = comm, comm.rank, comm.size, limit_s
-        self.windows = []
-        self.page = ControlPage(_allocate(self, ControlPage.size(self.size)), self.rank, self.size)
+        self.page = ControlPage(share(comm, ControlPage.size(self.size)), self.rank, self.size)
         self._locks = _lock_file(comm)
         self.polls, self._changed, self._last = 0, time.monotonic(), None
+        self.heartbeat = Heartbeat(self.page, interval())
         comm.Barrier()
         atexit.register(self._end)
 
@@ -51,9 +58,7 @@ class SharedHeap:
         """One zeroed array per rank, in rank order, that every rank can read and write. Collective."""
         dtype = dtype_of(dtype) if isinstance(dtype, str) else np.dtype(dtype)
         nbytes = prod(shape) * dtype.itemsize
-        parts = [part[:nbytes].view(dtype).reshape(shape) for part in _allocate(self, nbytes)]
-        self.comm.Barrier()
-        return parts
+        return [part[:nbytes].view(dtype).reshape(shape) for part in share(self.comm, pages(nbytes))]
 
     def counters(self, n):
         """uint32[n, ranks] per rank: a counter has a slot for each rank that adds, since processes have no atomic additions."""
@@ -66,12 +71,15 @@ class SharedHeap:
     def check(self):
         """For host code that waits: WorldError if another rank has failed, DeadlockError if one has found a deadlock."""
         self._check_failed()
+        self.heartbeat.waiting(lambda: "in host code")
         found = self.page.marked(DEADLOCKED)
         if found is not None:
             raise DeadlockError(f"deadlock: this rank waits in host code.\n{self.page.text(found)}", waiting=[],
                                 report=self.page.text(found))
 
     def _check_failed(self):
+        if self.peers is not None and self.peers.dead:
+            self.peers.check()
         failed = self.page.marked(FAILED)
         if failed is not None:
             raise WorldError(f"World: rank {failed} failed: {self.page.text(failed)}. A world whose rank failed is broken. "
@@ -85,6 +93,7 @@ class SharedHeap:
             yield
         finally:
             self.page.leave_outside()
+            self.heartbeat.rest()
 
     def _end(self):
         from mpi4py import MPI
@@ -96,13 +105,13 @@ class SharedHeap:
         self.page.end()
 
     def close(self):
-        """Free the arrays. Collective; nothing may use them afterwards."""
-        atexit.unregister(self._end)
-        self.page.end()
-        self.comm.Barrier()
-        while self.windows:
-            self.windows.pop().Free()
-        os.close(self._locks)
+        """Give back what is not an array; arrays are freed when they are dropped. A second call does nothing."""
+        if self._locks is not None:
+            atexit.unregister(self._end)
+            self.page.end()
+            self.heartbeat.close()
+            os.close(self._locks)
+            self._locks = None
 
     # ---- the session's side
     def published(self):
@@ -117,12 +126,12 @@ class SharedHeap:
         """Nothing of this process can move: poll. False once nothing waits; raises what is wrong elsewhere."""
         page = self.page
         if not session.blocked:
-            page.states[self.rank] = RUNNING
+            self._run()
             return False
         snapshot = page.events.tolist()
         ready = [t for t in session.blocked if isinstance(t.waiting, Counters) and t.waiting.ready(t)]
         if ready:
-            page.states[self.rank], self.polls, self._last = RUNNING, 0, None
+            self._run()
             for task in ready:
                 task.waiting.forget(task)
                 session.wake(task)
@@ -134,7 +143,14 @@ class SharedHeap:
         if stuck:
             raise self._deadlock(session)
         self._nap(snapshot)
+        if self.polls >= _EAGER_POLLS:
+            self.heartbeat.waiting(lambda: "for " + _first(session.blocked))
         return True
+
+    def _run(self):
+        """Something of this process can move."""
+        self.page.states[self.rank], self.polls, self._last = RUNNING, 0, None
+        self.heartbeat.rest()
 
     def failed(self, failure):
         """A run of this rank ended with `failure`: the other ranks must know."""
@@ -151,7 +167,7 @@ class SharedHeap:
         time.sleep(1e-4)
         if self.limit_s and time.monotonic() - self._changed > self.limit_s:
             raise HangError(f"World: no rank has signalled for {self.limit_s:g} s, and rank {self.page.first_running()} is in its "
-                            "host code. All ranks of a world make its calls. Look at what that rank does.",
+                            f"host code. All ranks of a world make its calls. Look at what that rank does.{self.heartbeat.others()}",
                             rank=self.page.first_running())
 
     def _deadlock(self, session):
@@ -174,7 +190,7 @@ class _Part:
 
     def __init__(self, whole, ranks):
         group = whole.comm.group.Incl(ranks)
-        self.whole, self.ranks, self.windows = whole, ranks, whole.windows
+        self.whole, self.ranks = whole, ranks
         self.comm = whole.comm.Create_group(group)
         self.rank, self.size = self.comm.rank, self.comm.size
 
@@ -190,17 +206,11 @@ class _Part:
         return self.whole.outside([self.ranks[r] for r in ranks])
 
 
-def _allocate(heap, nbytes):
-    """Each rank's zeroed bytes (whole pages) of a new shared window. Collective."""
-    from mpi4py import MPI
-    comm, nbytes = heap.comm, pages(nbytes)
-    window = MPI.Win.Allocate_shared(nbytes, 1, comm=comm)
-    heap.windows.append(window)
-    parts = [np.frombuffer(window.Shared_query(r)[0], np.uint8)[:nbytes] for r in range(comm.size)]
-    parts[comm.rank][...] = 0
-    window.Lock_all()
-    window.Sync()
-    return parts
+def _first(blocked):
+    """What the first of the tasks that wait is waiting for, and how many more do."""
+    task = next(iter(blocked))
+    more = f" ({len(blocked)} tasks wait)" if len(blocked) > 1 else ""
+    return f"{task.waiting.describe(task)}{more}"
 
 
 def _lock_file(comm):

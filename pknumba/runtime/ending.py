@@ -14,6 +14,8 @@ def abandon(here, blocks, alone=False):
     left = sum(block.abandon(alone) for block in list(blocks.values()) + here.allocations())
     blocks.clear()
     here.close()
+    if hasattr(here.link, "abandon"):
+        here.link.abandon()
     return left
 
 

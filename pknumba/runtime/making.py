@@ -101,4 +101,5 @@ def _interpreter_of_process(link, options, num_sms):
         return Cpu(link, Sessions(options), num_sms)
     from ..interpreter.mpi import SharedHeap
     link.heap = heap = SharedHeap(link.comm, link.limit_s)
+    heap.peers = link.peers
     return Cpu(link, Sessions({**options, "heap": heap}), num_sms, heap)

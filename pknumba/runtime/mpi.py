@@ -195,6 +195,8 @@ class MpiLink:
             self.peers.on_death.remove(self._deaths)
         if not self.part:
             self.peers.close()
+            if self.heap is not None:
+                self.heap.close()
 
     def close(self):
         """Free the communicator."""

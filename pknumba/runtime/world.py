@@ -284,8 +284,6 @@ class World:
         abandon(self._here, self._blocks, alone)
         if not self._broken:
             self._link.close()
-        elif hasattr(self._link, "abandon"):
-            self._link.abandon()
 
     def __enter__(self):
         return self
