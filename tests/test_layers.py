@@ -25,8 +25,9 @@ ARROWS = {
     "lowering": {"tiles", "errors"},
     "runtime": {"interpreter", "tiles", "errors"},
     "primitives": {"lowering", "interpreter", "tiles", "errors"},
-    "templates": {"primitives", "runtime", "lowering", "interpreter", "config", "tiles", "errors"},
+    "templates": {"primitives", "runtime", "lowering", "interpreter", "config", "tiles", "errors", "nodes"},
     "kernels": {"templates", "primitives", "tiles", "config", "errors"},
+    "nodes": {"kernels", "templates", "primitives", "runtime", "config", "tiles", "errors"},
     "tuning": {"checking", "kernels", "templates", "runtime", "interpreter", "config", "tiles", "errors", "__init__"},
     "checking": {"kernels", "templates", "primitives", "runtime", "interpreter", "config", "tiles", "errors"},
     "screen": set(),
@@ -40,13 +41,14 @@ EXTRA_ARROWS = {
     "lowering/declare.py": {"interpreter"},       # @primitive is where one declaration becomes a call on either executor
 }
 #: (layer, layer) that is imported inside functions only.
-LAZY = {("runtime", "interpreter"), ("__init__", "kernels"), ("__init__", "runtime")}
+LAZY = {("runtime", "interpreter"), ("templates", "nodes"), ("__init__", "kernels"), ("__init__", "runtime")}
 #: Foreign package -> places that may import it.
 FENCES = {
     "numba": ("lowering/",),
     "llvmlite": ("lowering/",),
     "cuda": ("runtime/", "lowering/compile.py"),
     "mpi4py": ("runtime/", "interpreter/mpi.py"),
+    "nccl": ("runtime/nodes/",),
     "cupy": ("runtime/",),
     "torch": ("runtime/",),
     "greenlet": ("interpreter/",),

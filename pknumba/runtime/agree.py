@@ -18,12 +18,13 @@ def ranks_text(ranks):
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(ranks[:-1])} and {ranks[-1]}"
 
 
-def first_difference(subject, everyone):
+def first_difference(subject, everyone, say=ranks_text):
     """The error for the first key on which ranks differ, None if all agree.
 
     Args:
         subject: the call, for the message.
         everyone: for each rank, its :func:`lines`.
+        say: what to call some ranks.
     """
     tables = [dict(pairs) for pairs in everyone]
     keys = list(dict.fromkeys(key for pairs in everyone for key, _ in pairs))
@@ -32,12 +33,12 @@ def first_difference(subject, everyone):
         for rank, table in enumerate(tables):
             groups.setdefault(table.get(key), []).append(rank)
         if len(groups) > 1:
-            return _error(subject, key, groups)
+            return _error(subject, key, groups, say)
     return None
 
 
-def _error(subject, key, groups):
-    said = " and ".join(f"{text if text is not None else 'missing'} on {ranks_text(ranks)}" for text, ranks in groups.items())
+def _error(subject, key, groups, say):
+    said = " and ".join(f"{text if text is not None else 'missing'} on {say(ranks)}" for text, ranks in groups.items())
     for word, kind, noun in _KINDS:
         if key == word or key.endswith((f".{word}", f"_{word}", f" {word}")) or (word == "config" and key.startswith("config.")):
             break
@@ -47,12 +48,13 @@ def _error(subject, key, groups):
                 key=key, values={text: tuple(ranks) for text, ranks in groups.items()})
 
 
-def same_call(calls):
-    """Raise WorldError unless all ranks are in the same call. `calls`: for each rank, the name of what it does."""
+def same_call(calls, say=ranks_text):
+    """Raise WorldError unless all ranks are in the same call. `calls`: for each rank, the name of what it does; `say`: what to call
+    some ranks."""
     groups = {}
     for rank, name in enumerate(calls):
         groups.setdefault(name, []).append(rank)
     if len(groups) > 1:
-        said = ", ".join(f"{ranks_text(ranks)} in {name}" for name, ranks in groups.items())
+        said = ", ".join(f"{say(ranks)} in {name}" for name, ranks in groups.items())
         raise WorldError(f"World: {said}. The ranks of a world make its collective calls in the same order. Look for a call that "
                          "only some ranks make.", calls=tuple(calls))

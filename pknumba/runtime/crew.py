@@ -91,6 +91,6 @@ class LocalWorld(World):
         return f"World({self.size} ranks, {self.executor}{', closed' if self.closed else ''})"
 
 
-_OF_A_RANK = frozenset(("rank", "device", "stream", "barrier", "allgather", "agree", "split", "symmetric", "counters", "asarray",
-                        "context", "error_record", "abort_word", "abort_table", "stream_of", "synchronize", "check",
+_OF_A_RANK = frozenset(("rank", "device", "stream", "barrier", "allgather", "agree", "split", "node", "across", "symmetric", "counters",
+                        "asarray", "context", "error_record", "abort_word", "abort_table", "stream_of", "synchronize", "check",
                         "hang_names"))

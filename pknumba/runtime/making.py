@@ -5,7 +5,7 @@ import os
 from . import driver
 from .agree import first_difference
 from .local import Hub, LocalLink, Threads
-from .on_cpu import Cpu, Sessions
+from .on_cpu import Cpu, PartSessions, Sessions
 from ..errors import ConfigError, UnsupportedError
 
 __all__ = ["mpi_world", "local_world", "torch_world"]
@@ -18,15 +18,22 @@ _OPTIONS = ("num_sms", "device", "wait_limit_s", "host_limit_s", "node_size", "e
 def mpi_world(cls, comm, executor, options):
     """What ``World.mpi`` does."""
     from .mpi import node_rank, open_link
+    from .nodes import making as nodes
     own, session = _sort_options(options)
     link = open_link(comm, own["host_limit_s"])
+    hosts = nodes.check_alike(link, own)
     executor = _choose_executor(executor, link)
-    if executor == "gpu":
+
+    def make_here(part):
+        if executor == "interpreter":
+            return _interpreter_of_process(part, session, own["num_sms"])
         from .on_gpu import Gpu
-        here = Gpu(link, True, node_rank(link), own["device"], own["num_sms"], own["wait_limit_s"])
-    else:
-        here = _interpreter_of_process(link, session, own["num_sms"])
-    return cls(link, here, executor)
+        return Gpu(part, True, node_rank(link), own["device"], own["num_sms"], own["wait_limit_s"], whole=link)
+
+    layout = nodes.layout_of(link, hosts, own, executor, node_rank)
+    if len(layout.groups) > 1:
+        return nodes.spanning(cls, link, layout, own, executor, make_here)
+    return cls(link, make_here(link), executor)
 
 
 def torch_world(cls, group, executor, options):
@@ -48,6 +55,7 @@ def local_world(cls, size, executor, options):
     """What ``World.local`` does."""
     if not isinstance(size, int) or size < 1:
         raise ConfigError(f"World.local: size = {size!r}. It is a number of ranks, at least 1.")
+    from .nodes import making as nodes
     own, session = _sort_options(options)
     executor = _choose_executor(executor, None)
     if executor == "gpu" and size > 1:
@@ -56,14 +64,20 @@ def local_world(cls, size, executor, options):
         # Streams that share a hardware queue wait for each other; eight queues, the driver's default, are few for several ranks.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     crew = Threads(own["host_limit_s"]) if executor == "gpu" else Sessions(session)
-    hub = Hub(size, crew.block)
+    hub, layout = Hub(size, crew.block), nodes.local_layout(size, own)
 
     def make(rank):
         link = LocalLink(hub, rank)
-        if executor == "interpreter":
-            return cls(link, Cpu(link, crew, own["num_sms"]), executor)
-        from .on_gpu import Gpu
-        return cls(link, Gpu(link, False, rank, own["device"], own["num_sms"], own["wait_limit_s"]), executor)
+
+        def make_here(part):
+            group = layout.groups[layout.node_of(rank)]
+            if executor == "interpreter":
+                return Cpu(part, crew if len(group) == size else PartSessions(crew, group), own["num_sms"])
+            from .on_gpu import Gpu
+            return Gpu(part, False, rank, own["device"], own["num_sms"], own["wait_limit_s"], whole=link)
+        if len(layout.groups) > 1:
+            return nodes.spanning(cls, link, layout, own, executor, make_here)
+        return cls(link, make_here(link), executor)
 
     if size == 1:
         return make(0)

@@ -42,7 +42,7 @@ def library():
 def open_link(comm, limit_s):
     """An MpiLink over a duplicate of `comm` (None: COMM_WORLD).
 
-    Collective. Raises UnsupportedError if the ranks are not all on this node, HangError if they do not all come.
+    Collective. Raises HangError if they do not all come.
     """
     mpi = library()
     comm = mpi.COMM_WORLD if comm is None else comm
@@ -51,16 +51,10 @@ def open_link(comm, limit_s):
     link._poll([request], lambda: f"the other ranks of its {comm.size} in World.mpi")
     link.peers.comm = copy                  # not before: it did not exist
     node = copy.Split_type(mpi.COMM_TYPE_SHARED)
-    here = node.size
+    link.sharing = tuple(node.group.Translate_ranks(list(range(node.size)), copy.group))
     node.Free()
-    said = link.allgather((here, link.peers.identity()), "World.mpi")
-    link.peers.meet([identity for _, identity in said])
-    if min(size for size, _ in said) < copy.size:
-        link.close()
-        raise UnsupportedError(f"World.mpi: {copy.size} ranks, of which {here} are on this node. Ranks reach each other's memory "
-                               "directly, so all must be on one node. Pass the node's communicator: "
-                               "comm.Split_type(MPI.COMM_TYPE_SHARED).",
-                               ranks=copy.size, on_node=here)
+    said = link.allgather(link.peers.identity(), "World.mpi")
+    link.peers.meet([identity if rank in link.sharing else (0, None) for rank, identity in enumerate(said)])
     return link
 
 
@@ -85,11 +79,13 @@ class MpiLink:
 
     Attributes:
         heap: the interpreter's shared heap; it finds the deadlocks of ranks of which some wait here.
+        sharing: the ranks whose processes share memory with this one. say: function that tells what to call some ranks.
     """
 
     def __init__(self, mpi, comm, limit_s, peers, members=None):
         self.mpi, self.comm, self.limit_s, self.heap, self.peers = mpi, comm, limit_s, None, peers
         self.rank, self.size, self.turn = comm.rank, comm.size, 0
+        self.say = ranks_text
         self.members, self.part, self._deaths = members or tuple(range(comm.size)), members is not None, None
 
     def allgather(self, value, call="allgather"):
@@ -98,7 +94,7 @@ class MpiLink:
             return [value]
         with self.heap.outside(range(self.size)) if self.heap else nullcontext():
             said = [pickle.loads(data) for data in self._exchange(pickle.dumps((call, value)), call)]
-        same_call([name for name, _ in said])
+        same_call([name for name, _ in said], self.say)
         return [value for _, value in said]
 
     def barrier(self, call="barrier"):
@@ -134,7 +130,7 @@ class MpiLink:
         missing = [r for r, request in waiting.items() if not request.Test()]
         for r in missing:
             waiting[r].Cancel()
-        return f"{ranks_text(missing) if missing else 'its turn'} in {call}"
+        return f"{self.say(missing) if missing else 'its turn'} in {call}"
 
     def _poll(self, requests, why, sources=()):
         """Wait for all requests, from those ranks. HangError past the limit; WorldError when one of the ranks has failed or died."""

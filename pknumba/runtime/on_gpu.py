@@ -35,13 +35,13 @@ class Gpu:
         device: number, instead of the seat's.
         num_sms: how many multiprocessors a kernel may use; None: this rank's share of the device.
         limit_s: how long device code waits; None: :func:`wait_limit_s`.
-        stream: the stream of a world whose part this one is.
+        stream: the stream of a world whose part this one is. whole: link of all ranks that may share devices; None: `link`.
 
     Attributes: ``device``, ``num_sms``, ``stream`` (this rank's own, 0 where it is alone in its process), ``error_record``,
     ``abort_word``, ``abort_table`` (device addresses), ``memory``.
     """
 
-    def __init__(self, link, processes, seat, device=None, num_sms=None, limit_s=None, stream=None):
+    def __init__(self, link, processes, seat, device=None, num_sms=None, limit_s=None, stream=None, whole=None):
         ok, why = driver.available()
         if not ok:
             raise UnsupportedError(why)
@@ -49,8 +49,8 @@ class Gpu:
         self.device = seat % driver.device_count() if device is None else device
         self.info = driver.device_info(self.device)
         driver.make_current(self.device)
-        self.num_sms = self._share(num_sms, processes)
-        self._owns_stream = stream is None and not processes and link.size > 1
+        self.num_sms = self._share(whole or link, num_sms, processes)
+        self._owns_stream = stream is None and not processes and (whole or link).size > 1
         self.stream = driver.stream_create() if self._owns_stream else stream or 0
         self.memory = (IpcDeviceMemory if processes else LocalDeviceMemory)(link, self.device)
         self._host, self.error_record = driver.alloc_host(hang.RECORD_BYTES)
@@ -62,16 +62,16 @@ class Gpu:
         if hasattr(link, "on_death"):
             link.on_death(self.abort)
 
-    def _share(self, wanted, processes):
+    def _share(self, link, wanted, processes):
         """Multiprocessors for this rank, given who else is on its device."""
-        everyone = self.link.allgather((self.info.uuid, self.info.mps), "World")
+        everyone = link.allgather((self.info.uuid, self.info.mps), "World")
         sharing = sum(uuid == self.info.uuid for uuid, _ in everyone)
         parted = processes and self.info.mps and os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
         self.crowded = sharing > 1 and not parted
         share = self.info.sms
         if self.crowded:
             share = max(1, share // sharing) if self.info.mps or not processes else share
-        if sharing > 1 and processes and not self.info.mps and self.link.rank == 0 and wanted is None:
+        if sharing > 1 and processes and not self.info.mps and link.rank == 0 and wanted is None:
             warnings.warn(f"World: {sharing} ranks share {self.info.name} (device {self.device}) without MPS. They take turns, "
                           "milliseconds each. Start them by scripts/mps run.", RuntimeWarning, stacklevel=4)
         if wanted is not None and not 0 < wanted <= share:

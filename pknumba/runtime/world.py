@@ -16,13 +16,14 @@ from . import agree as agreement
 from . import dtypes
 from .ending import abandon, dropped, end_job
 from .on_cpu import Cpu, PartSessions
+from .one_node import OneNode
 from .symmetric import SymmetricArray, SymmetricCounters
 from ..errors import HangError, ShapeError, WorldError
 
 __all__ = ["World"]
 
 
-class World:
+class World(OneNode):
     """One rank's view of its world. Made by :meth:`mpi` and :meth:`local`.
 
     Attributes:
@@ -35,8 +36,7 @@ class World:
             must then not let the next one start early, in the multiprocessors that the peer needs.
         error_record, abort_word, abort_table: device addresses of this rank's error record and abort word, and of the table of
             all ranks' abort words (``hang``); 0 on the interpreter.
-        hang_names: how :meth:`check` names what a record says (``hang.describe``).
-        closed: whether close() was called.
+        hang_names: how :meth:`check` names what a record says (``hang.describe``). closed: whether close() was called.
     """
 
     def __init__(self, link, here, executor, parent=None):
@@ -56,14 +56,13 @@ class World:
         """The world of an MPI communicator, one rank in each process. Collective.
 
         Args:
-            comm: mpi4py communicator whose ranks are all on this node; None: COMM_WORLD.
+            comm: mpi4py communicator, possibly of several nodes; None: COMM_WORLD.
             executor: "gpu", "interpreter" or "auto" (gpu where every rank has one; PKNUMBA_EXECUTOR overrides).
             **options: num_sms; device (number; default: local rank modulo visible devices); wait_limit_s (of the device, default
-                PKNUMBA_WAIT_LIMIT_S or 60, 0: none); host_limit_s (between hosts, default PKNUMBA_HOST_LIMIT_S or 600); and
-                those of ``interpreter.Session``.
+                PKNUMBA_WAIT_LIMIT_S or 60, 0: none); host_limit_s (between hosts, default PKNUMBA_HOST_LIMIT_S or 600);
+                node_size (PKNUMBA_NODE_SIZE), engine (PKNUMBA_ENGINE) between nodes; those of ``interpreter.Session``.
 
-        Raises UnsupportedError without MPI, without a GPU for "gpu", or if ranks are on several nodes; HangError if a rank does
-        not come.
+        Raises UnsupportedError without MPI or without a GPU for "gpu"; HangError if a rank does not come.
         """
         from .making import mpi_world
         return mpi_world(cls, comm, executor, options)

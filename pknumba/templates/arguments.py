@@ -16,6 +16,9 @@ def check_world(name, world):
     if not hasattr(world, "executor"):
         raise ContractError(f"{name}: {type(world).__name__} is no World. Operators run on a world. Pass World.local() or "
                             "World.mpi() first.")
+    if world.spans:
+        from .. import nodes
+        raise nodes.unsupported(name, world)
     world.check()
 
 

@@ -19,6 +19,11 @@ def multiply(kernel, world, A, B, out, config, stream, rows=None):
     Args:
         rows: of the whole product, where A holds only this rank's; None: every rank has as many.
     """
+    if getattr(world, "spans", False):
+        if kernel.communicates():
+            from .. import nodes
+            return nodes.multiply(kernel, world, A, B, out, config, stream, rows)
+        world, out = world.node, out.local if is_symmetric(out) else out
     if out is None:
         out = empty_product(kernel.form, world, A, B, rows)
     marks = signature(A, B, out)

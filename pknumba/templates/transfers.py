@@ -22,6 +22,9 @@ def communicate(kernel, world, x, out, config, stream, others=(), **arguments):
     """The collective ``kernel`` of every rank's x, in ``out`` or a new array. Arguments, result and errors are those of the public
     operators; ``arguments`` are what only this one has, equal on every rank; ``others`` are further arrays of this rank.
     """
+    if getattr(world, "spans", False):
+        from .. import nodes
+        return nodes.communicate(kernel, world, x, out, config, stream, arguments)
     marks = fingerprint(x), fingerprint(out), *map(fingerprint, others)
     key = kernel, marks, config, stream, *arguments.values()
     known = (x is None or marks[0] is not None) and (out is None or marks[1] is not None) and None not in marks[2:]

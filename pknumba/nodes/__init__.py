@@ -1,0 +1,8 @@
+"""Operators on worlds that span nodes: inside each node the kernels of one node, between nodes an engine, both under way at once.
+
+``templates`` hands calls whose world spans nodes to :mod:`calls`; users call the public operators.
+"""
+
+from .calls import communicate, multiply, unsupported
+
+__all__ = ["communicate", "multiply", "unsupported"]
