@@ -21,7 +21,8 @@ def unsupported(name, world):
     """The UnsupportedError of an operator that works inside a node only."""
     names = world.layout.names
     return UnsupportedError(f"{name}: this world spans {len(names)} nodes ({', '.join(names[:8])}{', ...' if names[8:] else ''}). The "
-                            "operator works inside a node. Pass world.node, or compose it from operators that span nodes.", nodes=list(names))
+                            "operator works inside a node. Pass world.node, or compose it from operators that span nodes.",
+                            nodes=list(names))
 
 
 def communicate(kernel, world, x, out, config, stream, call_arguments):

@@ -26,8 +26,8 @@ class _Blocks:
 
     def shares(self, node):
         """Those of the node's ranks."""
-        base = self.rows[node][0]
-        return [((first - base) * self.cols, (first - base + n) * self.cols) for first, n in (self._of[r] for r in self.layout.groups[node])]
+        base, shares = self.rows[node][0], [self._of[rank] for rank in self.layout.groups[node]]
+        return [((first - base) * self.cols, (first - base + n) * self.cols) for first, n in shares]
 
     def parts(self, node, ranks):
         """The parts in which so many ranks of any node have it."""

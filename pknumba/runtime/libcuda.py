@@ -63,6 +63,7 @@ _PROTOTYPES = {
     "cuMemcpy2DAsync_v2": "pp", "cuMemsetD8Async": "QBzp", "cuMemsetD32Async": "Quzp",
     "cuIpcGetMemHandle": "pQ", "cuIpcOpenMemHandle_v2": "phu", "cuIpcCloseMemHandle": "Q",
     "cuStreamCreate": "pu", "cuStreamDestroy_v2": "p", "cuStreamSynchronize": "p", "cuStreamQuery": "p",
+    "cuEventCreate": "pu", "cuEventRecord": "pp", "cuEventQuery": "p", "cuEventDestroy_v2": "p", "cuStreamWaitEvent": "ppu",
     "cuModuleLoadData": "pp", "cuModuleUnload": "p", "cuModuleGetFunction": "pps", "cuFuncLoad": "p", "cuFuncGetAttribute": "pip",
     "cuFuncSetAttribute": "pii", "cuOccupancyMaxActiveBlocksPerMultiprocessor": "ppiz", "cuOccupancyMaxActiveClusters": "ppp",
     "cuLaunchKernelEx": "pppp",

@@ -151,6 +151,11 @@ int cuStreamCreate(void **s, unsigned f) { static int n; ENTER(" %u", f); *s = c
 int cuStreamDestroy_v2(void *s) { ENTER(""); return 0; }
 int cuStreamSynchronize(void *s) { ENTER(" %d", s != 0); return 0; }
 int cuStreamQuery(void *s) { ENTER(""); return 0; }
+int cuEventCreate(void **e, unsigned f) { ENTER(" %u", f); *e = contexts + 30; return 0; }
+int cuEventRecord(void *e, void *s) { ENTER(""); return 0; }
+int cuEventQuery(void *e) { ENTER(""); return 0; }
+int cuEventDestroy_v2(void *e) { ENTER(""); return 0; }
+int cuStreamWaitEvent(void *s, void *e, unsigned f) { ENTER(""); return 0; }
 int cuModuleLoadData(void **m, const void *d) { ENTER(" %.8s", (const char *)d); *m = contexts + 20; return 0; }
 int cuModuleUnload(void *m) { ENTER(""); return 0; }
 int cuModuleGetFunction(void **f, void *m, const char *n) { ENTER(" %s", n); *f = contexts + 21; return 0; }

@@ -1,0 +1,93 @@
+"""Many calls in a row of the operators that span nodes, every rank a process. Prints PASS from rank 0, or what was wrong, with status 1.
+
+    PKNUMBA_NODE_SIZE=2 ./scripts/mps run -n 4 -- python tests/gpu/many_nodes.py --calls 50
+
+Every call has new values in the same arrays; ranks are late in turn. Values are small integers, so every result is exact.
+"""
+
+import argparse
+import sys
+import time
+
+import torch
+
+import pknumba
+from pknumba import World
+from pknumba.templates.forms import share
+
+#: Operator -> (shape of x for a world of that size, arguments, function (every rank's x, rank) of the result or None).
+CASES = {
+    "all_reduce": lambda n: ((1000,), {}, lambda xs, r: sum(xs)),
+    "all_reduce of more": lambda n: ((700_001,), {}, lambda xs, r: sum(xs)),
+    "all_gather": lambda n: ((16, 333), dict(axis=1), lambda xs, r: torch.cat(xs, 1)),
+    "all_gather of rows": lambda n: ((16, 333), {}, lambda xs, r: torch.cat(xs)),
+    "reduce_scatter": lambda n: ((16 * n, 333), dict(axis=0), lambda xs, r: sum(xs)[16 * r:16 * r + 16]),
+    "reduce_scatter of columns": lambda n: ((33, 16 * n), dict(axis=1), lambda xs, r: sum(xs)[:, 16 * r:16 * r + 16]),
+    "all_to_all": lambda n: ((2, 48, 8 * n, 64), dict(scatter_axis=2, gather_axis=1),
+                             lambda xs, r: torch.cat([x[:, :, 8 * r:8 * r + 8] for x in xs], 1)),
+    "broadcast": lambda n: ((50_000,), dict(root=n - 1), lambda xs, r: xs[n - 1]),
+    "reduce": lambda n: ((50_000,), dict(root=1), lambda xs, r: sum(xs) if r == 1 else None),
+}
+PRODUCTS = ("gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm")
+M, N, K = 650, 384, 256
+
+
+def draw(shape, seed, rank, most=9, dtype=torch.float32):
+    generator = torch.Generator("cuda").manual_seed(1000 * rank + seed)
+    return torch.randint(-most, most + 1, shape, generator=generator, device="cuda", dtype=torch.int32).to(dtype)
+
+
+def collective(world, name, call):
+    """Whether the result of a call was wrong, on the device."""
+    shape, arguments, define = CASES[name](world.size)
+    xs = [draw(shape, call, r) for r in range(world.size)]
+    want, found = define(xs, world.rank), getattr(pknumba, name.split()[0])(world, xs[world.rank], **arguments)
+    return (found != want).any() if want is not None else torch.zeros((), dtype=torch.bool, device="cuda")
+
+
+def product(world, name, call):
+    """As collective."""
+    As, Bs = ([draw(shape, call + i, r, 1, torch.bfloat16) for r in range(world.size)] for i, shape in enumerate(((M, K), (K, N))))
+    first, rows = share(M, world.size, world.rank)
+    A, B = As[world.rank], Bs[world.rank]
+    if name == "all_gather_gemm":
+        found = pknumba.all_gather_gemm(world, As[0][first:first + rows].clone(), B, rows=M)
+        return (found != (As[0].float() @ B.float()).bfloat16()).any()
+    terms = [(a.float() @ b.float()).bfloat16().float() for a, b in zip(As, Bs)]
+    groups = [sum(terms[r] for r in group).bfloat16().float() for group in world.layout.groups] if world.spans else terms
+    want = sum(groups).bfloat16()
+    want = want[first:first + rows] if name == "gemm_reduce_scatter" else want
+    return (getattr(pknumba, name)(world, A, B) != want).any()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--calls", type=int, default=20)
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    failed = False
+    with World.mpi(executor="gpu", wait_limit_s=20, host_limit_s=40) as world:
+        torch.cuda.set_device(world.device)
+        if world.rank == 0:
+            print(world, world.across.engine, flush=True)
+        for name in (*CASES, *PRODUCTS):
+            if arguments.only not in name:
+                continue
+            start, wrong = time.perf_counter(), torch.zeros((), dtype=torch.int64, device="cuda")
+            for call in range(arguments.calls):
+                if call % 7 == world.rank % 7:
+                    torch.cuda._sleep(200_000)
+                wrong += (product if name in PRODUCTS else collective)(world, name, call)
+            world.synchronize()
+            everyone = world.allgather((int(wrong), world.across.engine.sent if world.spans else 0))
+            failed |= any(n for n, _ in everyone)
+            if world.rank == 0:
+                print(f"{name}: {world.size} ranks, {arguments.calls} calls, {time.perf_counter() - start:.1f} s, wrong: "
+                      f"{[n for n, _ in everyone]}, sent so far: {sum(sent for _, sent in everyone)}", flush=True)
+    if world.rank == 0:
+        print("FAIL" if failed else "PASS", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

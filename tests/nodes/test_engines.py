@@ -1,0 +1,113 @@
+"""The engines: which is chosen, and that device memory arrives, through a stand-in for libcuda whose memory is the host's."""
+
+import pytest
+
+from ..runtime.conftest import mpirun, stub_library  # noqa: F401 - fixtures
+
+PROGRAM = """
+    import ctypes, os, sys
+    import numpy as np
+    from pknumba.runtime import DeviceArray, World
+    from pknumba.runtime.nodes import over_mpi
+    from pknumba import errors
+    def say(*words):
+        sys.stdout.write(" ".join(map(str, words)) + "\\n"); sys.stdout.flush()
+    def send_and_receive(world, n, label):
+        "Ranks send to the two of the other node, in two messages to one of them."
+        engine, us, there = world.across.engine, world.layout.groups[world.here[0]], world.layout.groups[1 - world.here[0]]
+        def made(rank, part): return np.arange(n, dtype=np.float32) + 100 * rank + 10 * part
+        sends = [(r, DeviceArray.of(made(world.rank, part), world.device)) for part, r in enumerate((*there, there[0]))]
+        parts = (0, 2) if world.rank == us[0] else (1,)
+        receives = [(r, part, DeviceArray.empty((n,), "float32", world.device)) for r in there for part in parts]
+        before = engine.sent
+        engine.wait(engine.start(sends, [(r, array) for r, _, array in receives], label))
+        for r, part, array in receives:
+            assert np.array_equal(array.get(), made(r, part)), (world, r, part)
+        assert engine.sent - before == 3 * 4 * n
+"""
+
+
+@pytest.fixture
+def gpus(mpirun, stub_library):  # noqa: F811
+    def run(n, source, env=None, **options):
+        return mpirun(n, PROGRAM + source, {"PKNUMBA_LIBCUDA": stub_library, "PYTHONWARNINGS": "ignore", **(env or {})}, **options)
+    return run
+
+
+@pytest.mark.parametrize("engine", ["mpi", "cuda-mpi"])
+def test_device_memory_arrives(gpus, engine):
+    """Several pieces to a message, odd sizes, nothing at all; pinned memory is used again."""
+    out = gpus(4, f"""
+    over_mpi.PIECE = 4096
+    over_mpi.is_cuda_aware = lambda mpi: True        # the stand-in's device memory is memory of the host
+    with World.mpi(executor="gpu", node_size=2, engine="{engine}", host_limit_s=20) as world:
+        assert type(world.across.engine).__name__ == {{"mpi": "Staged", "cuda-mpi": "CudaAware"}}["{engine}"]
+        for i, n in enumerate((1, 1000, 5000, 0, 5000, 1024)):
+            send_and_receive(world, n, f"call {{i}}")
+        if world.across.engine.name == "mpi":
+            assert [len(blocks) for blocks in world.across.engine.free.values()] == [5 if world.rank % 2 else 7] * 2
+    say("fine", world)
+    """)
+    assert out.count("fine") == 4
+
+
+def test_a_missing_rank_is_named_with_its_node(gpus):
+    out = gpus(4, """
+    import time
+    world = World.mpi(executor="gpu", node_size=2, engine="mpi", host_limit_s=1)
+    if world.rank == 3:
+        time.sleep(3)
+    else:
+        try:
+            send_and_receive(world, 100, "the test")
+            say("rank", world.rank, "was not waiting")
+        except errors.HangError as error:
+            say("hang:", error)
+            assert "rank 3" in str(error) and error.nodes == [world.layout.names[1]], error
+    world._break("test"); world.close()
+    """)
+    assert out.count("has waited 1 s for rank 3 on node") == 2 and out.count("was not waiting") == 1
+
+
+def test_the_best_engine_is_taken(gpus):
+    """Without NCCL and without a CUDA-aware MPI it is plain MPI; what cannot be had is refused on every rank."""
+    out = gpus(2, """
+    with World.mpi(executor="gpu", node_size=1) as world:
+        say("auto:", type(world.across.engine).__name__)
+    for engine in ("nccl", "cuda-mpi"):
+        try:
+            World.mpi(executor="gpu", node_size=1, engine=engine)
+        except errors.UnsupportedError as error:
+            say("refused:", error)
+    try:
+        World.mpi(executor="gpu", node_size=1, engine=["mpi", "nccl"][int(os.environ["OMPI_COMM_WORLD_RANK"])])
+    except errors.WorldError as error:
+        say("differs:", error)
+    """)
+    assert out.count("auto: Staged") == 2 and out.count("refused: World: engine nccl. It needs nccl4py") == 2
+    assert out.count("refused: World: engine cuda-mpi. This MPI library says") == 2
+    assert out.count("differs: World.mpi: engine is mpi on rank 0 on ") == 2
+
+
+def test_ranks_that_cannot_map_each_other_are_nodes(gpus):
+    """Three ranks on one host, of which one's memory cannot be mapped: two nodes."""
+    out = gpus(3, """
+    from pknumba.runtime import driver
+    handle = driver.ipc_export
+    if os.environ["OMPI_COMM_WORLD_RANK"] == "2":
+        def refused(pointer):
+            raise errors.UnsupportedError("symmetric memory: no. Never. Give up.")
+        driver.ipc_export = refused
+    world = World.mpi(executor="gpu")
+    driver.ipc_export = handle
+    say("node of", world.rank, "is", world.layout.groups[world.here[0]])
+    world.close()
+    """)
+    assert {"node of 0 is (0, 1)", "node of 1 is (0, 1)", "node of 2 is (2,)"} <= set(out.splitlines())
+
+
+def test_engines_of_this_machine():
+    from pknumba.runtime.nodes import engines
+    found = engines()
+    assert [name for name, *_ in found] == ["nccl", "cuda-mpi", "mpi"] and all(isinstance(text, str) and text for *_, text in found)
+    assert found[2][1]
