@@ -6,6 +6,7 @@ from pknumba import World
 from pknumba.errors import RaceError
 from pknumba.primitives import i32, mod, ring, signal, signal_all, store_async, store_async_read_wait, wait, wait_until
 
+from ..gpu.controls import CONTROLS
 from ..gpu.litmus import WORDS, Bulk, Plain, arrive, differences, pattern, play, stamp, tally
 from .tiny import TinyConfig, cubin
 
@@ -74,4 +75,10 @@ def test_no_word_repeats():
 @pytest.mark.ptx
 @pytest.mark.parametrize("kernel", [Plain, Bulk])
 def test_it_compiles(kernel):
+    assert cubin(kernel, TinyConfig(dtype="float32"))[1]["spill"] == 0
+
+
+@pytest.mark.ptx
+@pytest.mark.parametrize("kernel", CONTROLS.values(), ids=CONTROLS)
+def test_controls_of_the_sanitizer_compile(kernel):
     assert cubin(kernel, TinyConfig(dtype="float32"))[1]["spill"] == 0
