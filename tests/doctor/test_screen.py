@@ -14,7 +14,8 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("env, terminal, expected", [({}, True, True), ({}, False, False), ({"NO_COLOR": "1"}, True, False),
-                                                     ({"TERM": "dumb"}, True, False), ({"PMIX_RANK": "0"}, True, False), ({"FORCE_COLOR": "1"}, False, True)])
+                                                     ({"TERM": "dumb"}, True, False),
+                                                     ({"PMIX_RANK": "0"}, True, False), ({"FORCE_COLOR": "1"}, False, True)])
 def test_colours(monkeypatch, env, terminal, expected):
     for name in ("NO_COLOR", "FORCE_COLOR", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"):
         monkeypatch.delenv(name, raising=False)
