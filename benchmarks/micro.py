@@ -1,4 +1,4 @@
-"""The paper's microbenchmarks: bandwidth between ranks by mechanism, message size, transfer size and number of SMs; latencies of hand-overs.
+"""The paper's microbenchmarks: bandwidth between ranks by mechanism, message, size and number of SMs; latencies of hand-overs.
 
     mpirun -n 2 python benchmarks/micro.py                   two GPUs
     ./scripts/mps run -n 2 python benchmarks/micro.py        two ranks that share a GPU: its memory instead of a link
@@ -83,8 +83,9 @@ class Bench:
         """Rank 0 writes the line of a sweep: points are (x, microseconds, bytes)."""
         if self.world.rank == 0:
             told = [[n, round(us, 2), round(moved / us * 1e-3, 1)] for n, us, moved in points]
-            protocol.write(self.arguments.out, f"micro: {name}", [self.world.size], "bfloat16", times, world=self.world.size, gpus=self.gpus,
-                           layout=x, points=told, num_sms=self.world.num_sms, config=None, **more)
+            size = self.world.size
+            protocol.write(self.arguments.out, f"micro: {name}", [size], "bfloat16", times, world=size, gpus=self.gpus, layout=x,
+                           points=told, num_sms=self.world.num_sms, config=None, **more)
             print("   ", x, " ".join(f"{n}: {rate}" for n, _, rate in told), flush=True)
 
 

@@ -42,7 +42,8 @@ def table(path):
         else:
             name = name.removeprefix("latency ")
             latencies.append(f"| {name} | {where} | {r['nanoseconds']:.0f} | {PAPER_NS.get(name, '-')} |")
-    head = ["| transfer | ranks / GPUs | GB/s of a rank | H100, paper | B200, paper | within 10 % from | paper, SMs |", "|---|---|---|---|---|---|---|"]
+    head = ["| transfer | ranks / GPUs | GB/s of a rank | H100, paper | B200, paper | within 10 % from | paper, SMs |",
+            "|---|---|---|---|---|---|---|"]
     more = ["", "| hand-over or access | ranks / GPUs | ns | paper, ns |", "|---|---|---|---|"]
     return "\n".join([*head, *rates, *(more + latencies if latencies else [])])
 

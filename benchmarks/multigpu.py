@@ -4,7 +4,8 @@
     mpirun -n 2 python benchmarks/multigpu.py --parts fused collectives
 
 Parts, each within its share of the budget: ``fused`` (operators that multiply and communicate against cuBLAS and NCCL, with a sweep of
-comm_sms), ``collectives`` (against NCCL, 8 bytes to 1 GiB), ``micro`` (links and latencies), ``large`` (other fused shapes). NVLink multicast stays off.
+comm_sms), ``collectives`` (against NCCL, 8 bytes to 1 GiB), ``micro`` (links and latencies), ``large`` (other fused shapes). NVLink
+multicast stays off.
 """
 
 import sys

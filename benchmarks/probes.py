@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pknumba.primitives import (arrive, expect, i32, keep_epoch, load_async, mod, signal, store_add_async, store_async, store_async_read_wait,
-                                store_async_wait, wait, wait_until)
+from pknumba.primitives import (arrive, expect, i32, keep_epoch, load_async, mod, signal, store_add_async, store_async,
+                                store_async_read_wait, store_async_wait, wait, wait_until)
 from pknumba.templates.base import Template
 from pknumba.templates.call import Workspace, prepare
 from pknumba.templates.forms import rows_of

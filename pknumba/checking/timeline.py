@@ -52,7 +52,8 @@ def chrome(events, per_us=1):
     rows, threads = [], {}
     for e in events:
         thread = threads.setdefault((e.rank, e.lane if e.kind not in ("copy", "mma") else f"{_owner(e)}, asynchronous"), len(threads) + 1)
-        rows.append({"name": e.text, "cat": e.kind, "ph": "X", "ts": e.begin / per_us, "dur": max(e.end - e.begin, 1) / per_us, "pid": e.rank,
+        begin, length = e.begin / per_us, max(e.end - e.begin, 1) / per_us
+        rows.append({"name": e.text, "cat": e.kind, "ph": "X", "ts": begin, "dur": length, "pid": e.rank,
                      "tid": thread, "args": {"at": where(e.place) if e.place else ""}})
     names = [{"name": "thread_name", "ph": "M", "pid": rank, "tid": tid, "args": {"name": lane}} for (rank, lane), tid in threads.items()]
     ranks = [{"name": "process_name", "ph": "M", "pid": r, "args": {"name": f"rank {r}"}} for r in sorted({e.rank for e in events})]

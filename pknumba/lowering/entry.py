@@ -10,6 +10,7 @@ from ..tiles import Semaphore
 from .compile import compile_entry, entry_ptx
 from .declare import need
 from .ptx import CONTEXT, EPOCH, Ptx
+from .recording import CURSORS
 from .register import device, forget, register_primitives, view
 from .types import I32, I64, CountersType, ParameterType, SharedType, TensorType
 
@@ -101,6 +102,8 @@ def _begin(plan):
             with p.when(b.icmp_unsigned("==", p("mov.u32 $0, %tid.x;", out=[I32], pure=True), p.const(0))):
                 for at, n in counts:
                     p(f"mbarrier.init.shared::cta.b64 [$0+{at}], {n};", base)
+                if p.recording:
+                    p("".join(f"st.shared.u64 [$0+{CURSORS + 8 * i}], 0; " for i in range(4)), base)
                 p(f"st.shared.u64 [$0+{CONTEXT}], $1; {show}", base, b.extract_value(args[0], len(sig.args[0]) - 1))
             p(f"{meet} griddepcontrol.wait; griddepcontrol.launch_dependents;")
             return base

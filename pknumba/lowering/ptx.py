@@ -8,10 +8,9 @@ from numba.cuda import cgutils, types
 from ..tiles import HEADER
 from . import sites, variant
 from .declare import need
+from .recording import CONTEXT, ROLE_NUMBERS, Recording
 from .types import F32, I32, I64
 
-#: Shared-memory offset (from the block's base) of the address of the launch context: the semaphores end before it.
-CONTEXT = HEADER - 64
 #: Where values are written that nobody reads, so that the assembler computes them there and then.
 PIN = HEADER - 8
 #: Byte offsets in a tensor's parameter; its tensor maps follow from MAPS on, 128 bytes each.
@@ -28,7 +27,6 @@ RECORD = ("magic", "rank", "block", "role", "kind", "which", "expected", "seen",
 #: What ``kind`` may be: a semaphore (which = its byte offset), or counters (which = number; the array is kind >> 8 & 255). The number
 #: of the source line (``sites``) stands above, from bit 16 on.
 SEMAPHORE, COUNTER = 1, 2
-ROLE_NUMBERS = ("", "loader", "consumer", "storer", "communicator")
 
 #: Tensor -> boxes (rows, columns, swizzle) that the copy engine moves, in the order of its tensor maps: the host encodes
 #: the maps from this. Filled while a kernel is lowered.
@@ -50,7 +48,7 @@ def _slot(recorded, tensor, box, swizzle):
     return boxes.index(key)
 
 
-class Ptx:
+class Ptx(Recording):
     """Writer of one primitive's device code.
 
     Attributes:

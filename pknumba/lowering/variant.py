@@ -2,7 +2,7 @@
 
 import os
 
-__all__ = ["debug", "bounded", "tag"]
+__all__ = ["debug", "bounded", "timeline", "tag"]
 
 
 def debug():
@@ -15,6 +15,11 @@ def bounded():
     return os.environ.get("PKNUMBA_UNBOUNDED", "0") in ("", "0")
 
 
+def timeline():
+    """Whether kernels record when each role did what (PKNUMBA_TIMELINE=1, set before the world is made)."""
+    return os.environ.get("PKNUMBA_TIMELINE", "0") not in ("", "0")
+
+
 def tag():
     """What tells the code of one environment from another's, empty for the usual: part of the names under which kernels are kept."""
-    return " debug" * debug() + " unbounded" * (not bounded())
+    return " debug" * debug() + " unbounded" * (not bounded()) + " timeline" * timeline()

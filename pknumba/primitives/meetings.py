@@ -80,12 +80,15 @@ def _(counters, first, step, value):
 
     def emit(p, counters_at, first, step, value):
         base, own = p.shared_base(), p.parameter(p.i64, counters_at, 0)
+        begin = p.stamp() if p.recording else None
         for rank in _ranks(p, p.parameter(p.i32, counters_at, 16)):
             number = p.b.add(first, p.b.mul(rank, step))
             done, seen = _poll(p, base, _address(p, own, number), value)
             with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
                 p.give_up(role, p.COUNTER + (counters.number << 8), number, value, seen, base)
         p("bar.warp.sync 0xffffffff;")
+        if begin is not None:
+            p.record(role, p.COUNTER_WAIT, begin, first, p.WORTH)
     return emit
 
 

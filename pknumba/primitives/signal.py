@@ -92,7 +92,8 @@ def _(counters, number, value):
     def emit(p, counters_at, number, value):
         base = p.shared_base()
         at = _address(p, p.parameter(p.i64, counters_at, 0), number)
-        done, seen = _poll(p, base, at, value)
+        with p.waiting(role, p.COUNTER_WAIT, number):
+            done, seen = _poll(p, base, at, value)
         if role.scope == "warp":                                # lanes agree: one that gave up takes the others along
             vote = "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.all.pred p, p, 0xffffffff; selp.u32 $0, 1, 0, p; }"
             done = p(vote, done, out=[p.i32])

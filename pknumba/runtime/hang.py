@@ -11,7 +11,7 @@ from collections import namedtuple
 
 __all__ = ["MAGIC_VALUE", "MAGIC", "RANK", "BLOCK", "ROLE", "KIND", "WHICH", "EXPECTED", "SEEN", "OPERATOR", "TOLD",
            "RECORD_BYTES", "ABORT_BYTES",
-           "ERROR", "ABORT", "LIMIT", "CONTEXT_RANK", "CONTEXT_SIZE", "EPOCH", "NUMBER", "ABORT_PEERS", "CONTEXT_BYTES",
+           "ERROR", "ABORT", "LIMIT", "CONTEXT_RANK", "CONTEXT_SIZE", "EPOCH", "NUMBER", "ABORT_PEERS", "TIMELINE", "CONTEXT_BYTES",
            "HangRecord", "decode", "describe", "context_bytes"]
 
 #: First word of a record that is complete.
@@ -24,8 +24,8 @@ RECORD_BYTES = 256
 
 #: Byte offsets in a context block: u64 address of the record, u64 address of this rank's abort word, u64 limit in nanoseconds
 #: (0: wait for ever), u32 rank, u32 size, u32 epoch, u32 number of the operator, u64 address of the table of all ranks' abort
-#: words.
-ERROR, ABORT, LIMIT, CONTEXT_RANK, CONTEXT_SIZE, EPOCH, NUMBER, ABORT_PEERS = 0, 8, 16, 24, 28, 32, 36, 40
+#: words, u64 address of the ring of ``intervals`` (0: none).
+ERROR, ABORT, LIMIT, CONTEXT_RANK, CONTEXT_SIZE, EPOCH, NUMBER, ABORT_PEERS, TIMELINE = 0, 8, 16, 24, 28, 32, 36, 40, 48
 #: Bytes of a context block.
 CONTEXT_BYTES = 64
 #: Bytes of a rank's abort memory: the abort word (0, or 1 + the rank that gave up first), and a word that elects the record's writer.
@@ -69,7 +69,7 @@ def _look(names, what, key):
     return str(table.get(key, key))
 
 
-def context_bytes(error_record, abort_word, limit_s, rank, size, epoch=0, number=0, abort_peers=0):
+def context_bytes(error_record, abort_word, limit_s, rank, size, epoch=0, number=0, abort_peers=0, timeline=0):
     """The 64 bytes of a context block."""
-    data = struct.pack("<QQQIIIIQ", error_record, abort_word, int(limit_s * 1e9), rank, size, epoch, number, abort_peers)
+    data = struct.pack("<QQQIIIIQQ", error_record, abort_word, int(limit_s * 1e9), rank, size, epoch, number, abort_peers, timeline)
     return data.ljust(CONTEXT_BYTES, b"\0")

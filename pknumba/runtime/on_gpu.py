@@ -6,7 +6,7 @@ import sys
 import warnings
 import weakref
 
-from . import device_array, driver, hang, streams
+from . import device_array, driver, hang, intervals, streams
 from .memory import IpcDeviceMemory, LocalDeviceMemory
 from ..errors import ConfigError, DriverError, HangError, UnsupportedError
 
@@ -38,7 +38,7 @@ class Gpu:
         stream: the stream of a world whose part this one is. whole: link of all ranks that may share devices; None: `link`.
 
     Attributes: ``device``, ``num_sms``, ``stream`` (this rank's own, 0 where it is alone in its process), ``error_record``,
-    ``abort_word``, ``abort_table`` (device addresses), ``memory``.
+    ``abort_word``, ``abort_table`` (device addresses), ``memory``, ``intervals`` (Intervals, or None).
     """
 
     def __init__(self, link, processes, seat, device=None, num_sms=None, limit_s=None, stream=None, whole=None):
@@ -59,6 +59,7 @@ class Gpu:
         self._abort = self.memory.allocate(hang.ABORT_BYTES, "World", zero=True)
         self.abort_word, self.abort_table = self._abort.pointers[link.rank], self._abort.table
         self.names, self._numbers = {}, 0
+        self.intervals = intervals.Intervals(self.device) if intervals.wanted() else None
         if hasattr(link, "on_death"):
             link.on_death(self.abort)
 
@@ -139,7 +140,8 @@ class Gpu:
             self.names[self._numbers] = names
         limit_s = self.limit_s if limit_s is None else limit_s
         data = hang.context_bytes(self.error_record, self.abort_word, limit_s, self.link.rank, self.link.size,
-                                  number=self._numbers, abort_peers=self.abort_table)
+                                  number=self._numbers, abort_peers=self.abort_table,
+                                  timeline=self.intervals.pointer if self.intervals else 0)
         return ContextBlock(self.device, data, self._numbers)
 
     def asarray(self, x):

@@ -37,6 +37,7 @@ class World(OneNode):
         error_record, abort_word, abort_table: device addresses of this rank's error record and abort word, and of the table of
             all ranks' abort words (``hang``); 0 on the interpreter.
         hang_names: how :meth:`check` names what a record says (``hang.describe``). closed: whether close() was called.
+        intervals: what this rank's kernels record (``intervals``), where PKNUMBA_TIMELINE=1; else None.
     """
 
     def __init__(self, link, here, executor, parent=None):
@@ -45,7 +46,7 @@ class World(OneNode):
         self.device, self.num_sms, self.stream = here.device, here.num_sms, here.stream
         self.crowded = here.crowded or parent is not None and parent.crowded
         self.error_record, self.abort_word, self.abort_table = here.error_record, here.abort_word, here.abort_table
-        self.hang_names = None
+        self.hang_names, self.intervals = None, getattr(here, "intervals", None)
         self._broken, self._blocks, self._parts, self._made = None, {}, [], 0
         self.cache = {}  # what operators keep for this world: prepared calls, counters, symmetric results
         weakref.finalize(self, dropped, here, self._blocks).atexit = False

@@ -4,8 +4,9 @@ import inspect
 
 from ..errors import ConfigError, ContractError
 from ..lowering import KernelMeta
+from ..lowering.variant import timeline
 from ..tiles import SHARED_LIMIT, Config, Semaphore, layout
-from .drivers import in_turns, located, pieces, together
+from .drivers import in_turns, located, pieces, recorded, together
 
 #: Registers of an SM, and of a thread at most without spilling into the next multiple of 8.
 REGISTERS, MOST = 65536, 255
@@ -101,7 +102,7 @@ class Template(metaclass=KernelMeta):
         launched = REGISTERS // ((consumers + 1) * 128) // 8 * 8
         if launched > MOST - 7:
             return 0, 0
-        few = kernel.helper_registers
+        few = kernel.helper_registers + (16 if timeline() else 0)
         return few, min(240, (launched * (consumers + 1) - few) // consumers // 8 * 8)
 
     @classmethod
@@ -121,8 +122,9 @@ class Template(metaclass=KernelMeta):
         from ..lowering.entry import Plan
         kernel.check()
         roles = kernel.roles(cfg)
+        drive = recorded if timeline() else lambda factory: factory
         name = "".join("_" + c.lower() if c.isupper() else c for c in kernel.__name__).strip("_")
-        return Plan(name=name, kernel=kernel, cfg=cfg, roles=roles, drivers={n: kernel.driver(r) for n, r in roles.items()},
+        return Plan(name=name, kernel=kernel, cfg=cfg, roles=roles, drivers={n: drive(kernel.driver(r)) for n, r in roles.items()},
                     places=kernel.places(cfg)[0], registers=kernel.registers(cfg),
                     tensors={n: kernel.kinds.get(n, cfg.dtype) for n in kernel.tensors},
                     counters=kernel.all_counters(), numbers=kernel.all_numbers())

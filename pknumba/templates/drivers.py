@@ -4,7 +4,7 @@ A factory takes the role and the kernel's ``steps`` and returns ``drive(cfg, g, 
 ``places`` blocks (or of communicator warps), ``part`` the number of the worker in its block.
 """
 
-from ..primitives import div, i32, keep_epoch, mod, signal_all, turn_first, wait_until
+from ..primitives import div, i32, keep_epoch, mod, record, signal_all, stamp, turn_first, wait_until
 from ..tiles import Task, TileTask
 
 
@@ -14,6 +14,19 @@ def located(role, locate):
         row, col, first, peer = locate(cfg, g, task)
         role(cfg, g, s, TileTask(task.id, task.turn, task.part, task.owner, task.step, row, col, first, peer))
     return play
+
+
+def recorded(factory):
+    """A factory whose role records each of its tasks as an interval."""
+    def make(role, steps):
+        from ..lowering.register import device
+
+        def play(cfg, g, s, task):
+            begin = stamp(s)
+            role(cfg, g, s, task)
+            record(s, begin, task.id)
+        return factory(device(play), steps)
+    return make
 
 
 def together(role, steps):

@@ -1,6 +1,7 @@
 """The command lines ``python -m pknumba timeline OP`` and ``python -m pknumba explain OP``."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from .hardware import H100_PAPER, H200
 from .model import explain, predict
 from .moves import OPERATORS
 from .picture import draw
-from .simulate import SIMULATED, simulate
+from .record import record
+from .simulate import SIMULATED, call_of, simulate
 
 CARDS = {"h200": H200, "h100": H100_PAPER}
 
@@ -35,6 +37,7 @@ def add(commands):
     play.add_argument("--ranks-per-card", type=_positive, default=1, help="ranks that share a card, as under MPS (1)")
     play.add_argument("--json", type=Path, metavar="FILE", help="write the timeline for Perfetto (ui.perfetto.dev)")
     play.add_argument("--png", type=Path, metavar="FILE", help="write a picture of some lanes")
+    play.add_argument("--gpu", action="store_true", help="run it on GPUs, one rank of mpirun each, and record what roles do")
     play.set_defaults(run=_timeline)
     tell.add_argument("--schedule", help="another schedule than the operator's own")
     tell.set_defaults(run=_explain)
@@ -56,7 +59,36 @@ def _explain(options):
     return 0
 
 
+def _recorded(options):
+    """The timeline of a call on GPUs; rank 0 writes it."""
+    os.environ["PKNUMBA_TIMELINE"] = "1"
+    from ..runtime import World
+    with World.mpi(executor="gpu") as world:
+        events = record(world, call_of(world, options.op, options.m, options.n, options.k))
+        if world.rank == 0:
+            last = max((e.end for e in events), default=0)
+            title = f"{options.op} {options.m} x {options.n} x {options.k} on {world.size} ranks, on GPUs: {last / 1e3:.1f} us"
+            print(f"{title} from the first interval to the last ({len(events)} intervals)")
+            _write(options, events, title)
+    return 0
+
+
+def _write(options, events, title):
+    if options.json:
+        options.json.write_text(timeline.chrome(events, per_us=1000))
+    if options.png:
+        draw(events, options.png, title)
+    if options.json or options.png:
+        print("written: " + ", ".join(str(p) for p in (options.json, options.png) if p))
+
+
 def _timeline(options):
+    if options.gpu:
+        try:
+            return _recorded(options)
+        except PknumbaError as error:
+            print(f"{type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
+            return 2
     card, sizes = CARDS[options.card], (options.m, options.n, options.k)
     try:
         found = simulate(options.op, *sizes, options.world, hardware=card, num_sms=options.sms, ranks_per_card=options.ranks_per_card,
@@ -66,12 +98,7 @@ def _timeline(options):
         print("busiest: " + ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in found.busiest()))
         if options.op in OPERATORS and options.ranks_per_card == 1:
             print(f"cost model: {predict(options.op, *sizes, options.world, hardware=card).seconds * 1e6:.1f} us")
-        if options.json:
-            options.json.write_text(timeline.chrome(found.events, per_us=1000))
-        if options.png:
-            draw(found.events, options.png, title)
-        if options.json or options.png:
-            print("written: " + ", ".join(str(p) for p in (options.json, options.png) if p))
+        _write(options, found.events, title)
     except (PknumbaError, OSError) as error:
         print(f"{type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2

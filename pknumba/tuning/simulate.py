@@ -1,6 +1,7 @@
 """One call of an operator on the interpreter in virtual time: how long it would take on a card, and what every role does meanwhile."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -39,6 +40,19 @@ class Simulation:
         return sorted(best.items(), key=lambda item: -item[1])[:count]
 
 
+def call_of(world, op, m, n, k, config=None, dtype="bfloat16"):
+    """function () that calls an operator of ``SIMULATED`` on arrays of this rank (zeros)."""
+    import pknumba
+    function = getattr(pknumba, op)
+    if op in _COLLECTIVES:
+        return partial(function, world, world.symmetric((m, n), dtype), config=config)
+    gathered = _PRODUCTS[op] == "share"
+    rows = len(np.array_split(range(m), world.size)[world.rank]) if gathered else m
+    A, B = (world.asarray(np.zeros(shape, dtype_of(dtype))) for shape in ((rows, k), (k, n)))
+    out = world.symmetric((m, n), dtype) if op == "gemm_all_reduce" else None
+    return partial(function, world, A, B, out=out, config=config, **({"rows": m} if gathered else {}))
+
+
 def simulate(op, m, n, k, world=1, *, hardware=H200, num_sms=None, ranks_per_card=1, config=None, dtype="bfloat16", values=False,
              trace=False, limit=None):
     """The Simulation of one call.
@@ -56,17 +70,10 @@ def simulate(op, m, n, k, world=1, *, hardware=H200, num_sms=None, ranks_per_car
     time = VirtualTime(hardware, ranks_per_card, values)
     sms = num_sms or max(1, int(hardware.sms) // min(ranks_per_card, world))
     ranks = World.local(world, executor="interpreter", num_sms=sms, races=False, time=time, trace=trace, max_switches=limit)
-    kept, element = {}, dtype_of(dtype)
+    kept = {}
 
     def main(w):
         kept["session"] = w.session
-        import pknumba
-        if op in _COLLECTIVES:
-            return getattr(pknumba, op)(w, w.symmetric((m, n), dtype), config=config)
-        rows = len(np.array_split(range(m), world)[w.rank]) if _PRODUCTS[op] == "share" else m
-        A, B = np.zeros((rows, k), element), np.zeros((n, k), element).T
-        more = {"rows": m} if _PRODUCTS[op] == "share" else {}
-        out = w.symmetric((m, n), dtype) if op == "gemm_all_reduce" else None
-        return getattr(pknumba, op)(w, A, B, out=out, config=config, **more)
+        call_of(w, op, m, n, k, config, dtype)()
     ranks.run(main)
     return Simulation(time.now, kept["session"].events, time, kept["session"].switches)

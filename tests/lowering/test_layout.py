@@ -2,13 +2,20 @@
 
 import pytest
 
-from pknumba.lowering import ptx
-from pknumba.runtime import hang
+from pknumba.lowering import ptx, recording
+from pknumba.runtime import hang, intervals
 
 
 @pytest.mark.parametrize("name", ["ERROR", "ABORT", "LIMIT", "CONTEXT_RANK", "CONTEXT_SIZE", "EPOCH", "NUMBER"])
 def test_launch_context(name):
     assert getattr(ptx, name) == getattr(hang, name)
+
+
+def test_intervals():
+    r = recording
+    assert (r.ENTRIES, r.WARPS, r.BLOCKS, r.TIMELINE) == (intervals.ENTRIES, intervals.WARPS, intervals.BLOCKS, hang.TIMELINE)
+    assert {r.Recording.TASK, r.Recording.SEMAPHORE_WAIT, r.Recording.COUNTER_WAIT} == set(intervals.CODES)
+    assert r.ROLE_NUMBERS == intervals._ROLES and r.CURSORS >= r.CONTEXT + 8 and r.CURSORS + 2 * r.WARPS <= ptx.PIN
 
 
 def test_hang_record():
