@@ -38,7 +38,8 @@ class Collective:
 
     def ours(self, x=None):
         """Ours, of the symmetric array."""
-        getattr(pknumba, self.name)(self.world, self.memory if x is None else x, out=self.out)
+        stream = torch.cuda.current_stream().cuda_stream           # a symmetric array does not say which stream works on it
+        getattr(pknumba, self.name)(self.world, self.memory if x is None else x, out=self.out, stream=stream)
 
     def ordinary(self):
         """Ours, of an ordinary one."""

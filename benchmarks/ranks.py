@@ -1,6 +1,7 @@
 """What benchmarks over several GPUs share: NCCL beside a world, and timing that takes the slowest rank."""
 
 import os
+from random import Random
 
 import torch
 import torch.distributed as dist
@@ -38,7 +39,7 @@ def in_graph(call, calls):
 
 
 def interleaved(world, variants, rounds, calls=CALLS, graphs=False):
-    """Time variants against each other, in rotating order.
+    """Time variants against each other, in an order drawn anew each round: a card that has just rested is faster.
 
     Args:
         variants: {name: call without arguments, which launches on torch's current stream; collective}.
@@ -54,7 +55,7 @@ def interleaved(world, variants, rounds, calls=CALLS, graphs=False):
         runs[name] = in_graph(call, calls) if graphs else lambda call=call: [call() for _ in range(calls)]
         runs[name]()
     for r in range(rounds):
-        for name in names[r % len(names):] + names[:r % len(names)]:
+        for name in Random(r).sample(names, len(names)):
             torch.cuda.synchronize()
             world.barrier()
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

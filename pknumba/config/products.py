@@ -164,8 +164,10 @@ class GemmReduceScatterConfig(GemmAllReduceConfig):
 
     adds: bool = False
 
-    #: Bytes of partial products per second that a communicating SM sums, all in its own rank's memory: an estimate, not measured.
-    rate: ClassVar[float] = 3e10
+    @property
+    def rate(self):
+        """Bytes of traffic per second of a communicating SM: measured on two H200s, benchmarks/results/multigpu.jsonl."""
+        return 1.1e10 if self.adds else 1.7e10
 
     def traffic(self, m, n, k, world):
         """Bytes that a rank's communicators work on: partial products, or what they add up to."""
@@ -187,8 +189,9 @@ class AllGatherGemmConfig(GemmConfig):
 
     runtime: ClassVar[tuple] = ("comm_sms", "depth")
     clusters: ClassVar[tuple] = (1,)
-    #: Bytes of A per second that a communicating SM moves: an estimate, not measured.
-    rate: ClassVar[float] = 2.2e10
+    #: Bytes of A per second that a communicating SM moves: what the copy engine of one copies between two H200s, as measured by
+    #: benchmarks/micro.py.
+    rate: ClassVar[float] = 4.2e10
 
     def traffic(self, m, n, k, world):
         """Bytes that a rank's movers move."""

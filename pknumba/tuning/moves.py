@@ -60,7 +60,7 @@ def _reduce_scatter():
     return {
         "intra": lambda m, n, k, size, hw: Moves(sent(m, n, size), "tma_add", order="own last", memory=4 * m * n),
         "switch": lambda m, n, k, size, hw: Moves(2 * m * n, "switch", 2 * m * n / size, _lane(hw, "switch"), memory=2 * m * n),
-        "inter": lambda m, n, k, size, hw: Moves(sent(m, n, size), "tma", 2 * m * n, GemmReduceScatterConfig.rate, memory=4 * m * n),
+        "inter": lambda m, n, k, size, hw: Moves(sent(m, n, size), "tma", 2 * m * n, GemmReduceScatterConfig().rate, memory=4 * m * n),
         "apart": lambda m, n, k, size, hw: Moves(sent(m, n, size), "register", order="apart", memory=4 * m * n)}
 
 
