@@ -58,7 +58,6 @@ FENCES = {
 LONG_FUNCTIONS = {}
 LONG_ROLES = {
     "pknumba/kernels/attention.py:Attention.consumer": "scores, weights, maxima and the result live in registers from first mma to last",
-    "pknumba/kernels/gemm.py:Gemm.consumer": "the accumulator lives in registers from first mma to last store: two loops, one role",
 }
 ROLES = {"loader", "consumer", "storer", "communicator"}
 

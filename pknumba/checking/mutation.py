@@ -20,7 +20,7 @@ from .. import primitives
 from ..errors import ContractError, PknumbaError
 
 #: Arguments of the functions that are mutated: roles, and the loops that drive them.
-BODIES = (["cfg", "g", "s", "task"], ["cfg", "g", "s", "part", "place", "places"])
+BODIES = (["cfg", "g", "s", "task"], ["cfg", "g", "s", "task", "acc"], ["cfg", "g", "s", "part", "place", "places"])
 #: Calls that order something: each is deleted in turn. Of calls with arguments a wrong one is tried too.
 SYNCHRONISING = ("wait", "arrive", "expect", "signal", "signal_all", "wait_until", "fence_async", "store_async_wait",
                  "store_async_read_wait", "turn_wait", "turn_pass", "barrier", "mma_wait", "sync", "announce", "await_all")

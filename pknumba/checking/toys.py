@@ -17,6 +17,7 @@ import numpy as np
 
 from ..config import GemmAllReduceConfig, GemmConfig
 from ..errors import ContractError
+from ..templates import Whole
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,6 @@ def product_config(kernel, **changes):
 
 def product(kernel, cfg, m, n, k, sms=4, warps=3):
     """The Toy of C = A @ B on every rank, or of the sum of that over ranks where C is symmetric."""
-    grid = -(-m // (cfg.tile_m * cfg.cluster)) * cfg.cluster, -(-n // cfg.tile_n)
     dtype = np.float32 if cfg.dtype == "float32" else _dtype(cfg.dtype)
 
     def inputs(rng, rank):
@@ -85,7 +85,7 @@ def product(kernel, cfg, m, n, k, sms=4, warps=3):
         total = sum(p.astype(np.float32) for p in parts).astype(dtype) if kernel.symmetric else None
         return [{"C": p if total is None else total} for p in parts]
 
-    return Toy(cfg, inputs, expected, {"grid": grid, "tasks": grid[0] * grid[1], "k_tiles": -(-k // cfg.tile_k)}, sms, warps,
+    return Toy(cfg, inputs, expected, Whole.numbers(m, n, k, cfg, None, sms), sms, warps,
                f"{m} x {n} x {k} with {_differences(cfg)}")
 
 

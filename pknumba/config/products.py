@@ -22,6 +22,8 @@ class GemmConfig(Config):
             while the other multiplies; otherwise they share the rows of a tile.
         group_m: tile rows walked together, for reuse in L2.
         cluster: blocks, 1, 2 or 4, whose tiles lie above each other and share B: each loads a part of it and sends it to all.
+        split_k: the blocks of a cluster (2, 4 or 8) have one tile and each multiplies a part of the depth; then each sums a share of the
+            columns. For few tiles and long sums.
         dtype: "bfloat16" or "float16". b_transposed: B is the transpose of a row-major (N, K) array. Both are set by the
             call from its arrays.
     """
@@ -35,6 +37,7 @@ class GemmConfig(Config):
     ping_pong: bool = False
     group_m: int = 12
     cluster: int = 1
+    split_k: bool = False
     dtype: str = "bfloat16"
     b_transposed: bool = True
 
@@ -55,13 +58,29 @@ class GemmConfig(Config):
         return self.tile_m // self.parts
 
     @property
+    def rows_together(self):
+        """Tile rows of a cluster."""
+        return 1 if self.split_k else self.cluster
+
+    @property
+    def depths(self):
+        """Blocks that share the depth of a tile."""
+        return self.cluster if self.split_k else 1
+
+    @property
+    def share_n(self):
+        """Columns of a tile that a block stores."""
+        return self.tile_n // self.depths
+
+    @property
     def panel_n(self):
         """Columns of the output that leave at once: one swizzle span."""
-        return next(n for n in (64, 32, 16, self.tile_n) if self.tile_n % n == 0)
+        return next(n for n in (64, 32, 16, self.share_n) if self.share_n % n == 0)
 
     @property
     def panels(self):
-        return self.tile_n // self.panel_n
+        """Panels of the output that a block stores."""
+        return self.share_n // self.panel_n
 
     @property
     def c_lag(self):
@@ -82,7 +101,12 @@ class GemmConfig(Config):
 
     @property
     def b_swizzle(self):
-        return 128 if self.b_transposed else self.c_swizzle
+        return 128 if self.b_transposed else next(s for s in (128, 64, 32) if self.tile_n * ITEMSIZE[self.dtype] % s == 0)
+
+    @property
+    def sum_swizzle(self):
+        """Of a share of float32 sums."""
+        return next(s for s in (128, 64, 32) if self.share_n * 4 % s == 0)
 
     @property
     def shared_bytes(self):
@@ -107,16 +131,31 @@ class GemmConfig(Config):
              "128-byte swizzle span."),
             (self.stages >= 2 and self.c_stages >= 1, f"stages = {self.stages}, c_stages = {self.c_stages}. At least 2 and 1."),
             (self.group_m >= 1, f"group_m = {self.group_m}. At least 1."),
-            (self.cluster in self.clusters, f"cluster = {self.cluster}. Blocks of a cluster: {' or '.join(map(str, self.clusters))}."),
-            (self.group_m % max(self.cluster, 1) == 0, f"group_m = {self.group_m} in clusters of {self.cluster}. A cluster's tile rows are "
+            (self.split_k or self.cluster in self.clusters, f"cluster = {self.cluster}. Blocks of a cluster: "
+             f"{' or '.join(map(str, self.clusters))}."),
+            (self.group_m % max(self.rows_together, 1) == 0, f"group_m = {self.group_m} in clusters of {self.cluster}. Its tile rows are "
              "walked together. Use a multiple."),
             (self.part_m * self.tile_n // 128 <= {1: 128, 2: 192, 3: 96}[self.consumers], f"tile {self.tile_m} x {self.tile_n} takes "
              f"{self.part_m * self.tile_n // 128} registers of sums in each thread of {self.consumers} consumers. Use a smaller tile."),
         ]
-        insist(self, rules)
+        insist(self, [*rules, *self._split_rules()])
         if self.shared_bytes > SHARED_LIMIT:
             raise ConfigError(f"{name}: needs {self.shared_bytes} bytes of shared memory. sm_90 offers {SHARED_LIMIT}. "
                               "Use fewer stages or a smaller tile.", config=self, needed=self.shared_bytes, offered=SHARED_LIMIT)
+
+    def _split_rules(self):
+        if not self.split_k:
+            return []
+        sums, ring = 2 * 4 * self.tile_m * self.tile_n, self.stages * (self.tile_m + self.tile_n) * self.tile_k * ITEMSIZE[self.dtype]
+        return [
+            (len(self.clusters) > 1, "split_k. Blocks of this family share no tile. Use GemmConfig."),
+            (self.cluster in (2, 4, 8), f"cluster = {self.cluster} with split_k. Two, four or eight blocks share a tile's depth."),
+            (not self.ping_pong, "split_k with ping_pong. Consumers of a tile that is split work together. Use ping_pong = False."),
+            (self.tile_n % (16 * max(self.cluster, 1)) == 0, f"tile_n = {self.tile_n} split by {self.cluster}. A block stores a multiple "
+             "of 16 columns. Use a wider tile or a smaller cluster."),
+            (sums <= ring, f"split_k of a tile {self.tile_m} x {self.tile_n}: its sums, sent and received, take {sums} bytes. They lie "
+             f"over the ring of A and B, which has {ring}. Use more stages or a smaller tile."),
+        ]
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ def _remedy(task, kind, other):
         return f"Let {who} arrive on a semaphore or add to a counter {done}."
     if name == "mma":
         done, after = "mma_wait", "arrive on a semaphore"
-    elif name.startswith("load"):
+    elif name.startswith(("load", "send")):
         return "Wait for the phase of the semaphore that the load completes."
     else:
         done, after = ("store_async_read_wait" if kind == "read" else "store_async_wait"), "arrive or signal"

@@ -95,6 +95,13 @@ class SharedTile:
             found = self._shares[key] = SharedTile(block.arena, at, (rows, self.shape[1]), self.dtype, name)
         return found
 
+    def of(self, block):
+        """The tile at the same place in another block."""
+        found = self._shares.get(block.number)
+        if found is None:
+            found = self._shares[block.number] = SharedTile(block.arena, self.offset, self.shape, self.dtype, self.name)
+        return found
+
     @property
     def shadow(self):
         return self.arena.shadow

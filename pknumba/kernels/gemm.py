@@ -13,6 +13,12 @@ class Gemm(LCS):
     config, form = GemmConfig, Whole
     tensors = ("A", "B", "C")
 
+    @classmethod
+    def for_config(kernel, cfg):
+        """SplitGemm for tiles whose depth is split."""
+        from .split_gemm import SplitGemm
+        return SplitGemm if cfg.split_k else kernel
+
     @staticmethod
     def shared(cfg):
         return shared(
@@ -39,7 +45,8 @@ class Gemm(LCS):
             load_multicast(s.b[stage], g.B, (task.col, k) if cfg.b_transposed else (k, task.col), s.ab_full[stage])
 
     @staticmethod
-    def consumer(cfg, g, s, task):              # a warpgroup: rows task.part of the tile
+    def product(cfg, g, s, task):
+        """A consumer's sums: rows task.part of the tile, over all of the depth."""
         acc = accumulator(cfg.part_m, cfg.tile_n)
         turn_wait(s, task.turn)
         for k in range(g.k_tiles):
@@ -52,15 +59,25 @@ class Gemm(LCS):
         turn_pass(s, task.turn)
         acc = mma_wait(acc, 0)
         arrive(s.ab_empty[ring(task.step + g.k_tiles - 1, cfg.stages)[0]])
-        if cfg.ping_pong:                       # tile after tile: a short loop may be done before the other's panels are out
-            _, phase = ring(task.turn, 1)
-            wait(s.c_turn[0], phase ^ 1)
+        return acc
+
+    @staticmethod
+    def panels(cfg, g, s, task, acc):
+        """A consumer's sums to the storer, panel by panel."""
         for p in range(cfg.panels):
             stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
             wait(s.c_empty[stage], phase ^ 1)
             store(s.c[stage, task.part], acc, p)
             fence_async(s.c[stage, task.part])
             arrive(s.c_full[stage])
+
+    @staticmethod
+    def consumer(cfg, g, s, task):              # a warpgroup
+        acc = Gemm.product(cfg, g, s, task)
+        if cfg.ping_pong:                       # tile after tile: a short loop may be done before the other's panels are out
+            _, phase = ring(task.turn, 1)
+            wait(s.c_turn[0], phase ^ 1)
+        Gemm.panels(cfg, g, s, task, acc)
         if cfg.ping_pong:
             arrive(s.c_turn[0])
 

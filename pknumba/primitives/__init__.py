@@ -1,7 +1,7 @@
 """The vocabulary of kernels. Each primitive is a plain function (its body is the CPU meaning); beside it stands its PTX."""
 
 from .boxes import copy_box, entry, reduce_box
-from .clusters import load_multicast
+from .clusters import load_multicast, send_async
 from .elements import cast, exp2, fill, fill_rows, log2, mask, maximum, minimum, row_max, row_sum
 from .index import div, i32, least, mod, most, ring, tile_coord
 from .meetings import announce, await_all, tick, times
@@ -23,7 +23,8 @@ __all__ = ["accumulator", "all_reduce", "announce", "arrive", "as_float", "as_op
            "cast", "climb", "copy_box", "div", "entry", "exp2", "expect", "fence_async", "fill", "fill_rows", "i32", "keep_epoch",
            "least", "load", "load_async", "load_multicast", "load_ragged_async", "load_rows", "log2", "look", "mask", "maximum",
            "minimum", "mma", "mma_wait", "mod", "most", "normalise", "over_warps", "reduce", "reduce_box", "record",
-           "reduce_packets", "rescale", "ring", "row_max", "row_shares", "row_sum", "row_total", "send_packets", "signal", "signal_all",
+           "reduce_packets", "rescale", "ring", "row_max", "row_shares", "row_sum", "row_total", "send_async", "send_packets", "signal",
+           "signal_all",
            "squares", "stamp", "store", "store_add_async", "store_async", "store_async_read_wait", "store_async_wait", "store_max_async",
            "store_min_async", "store_ragged_async", "store_rows", "sync", "take", "tick", "tile_coord", "times", "turn_first",
            "turn_pass", "turn_wait", "wait", "wait_until"]

@@ -33,9 +33,11 @@ def _(rows, cols):
     return acc, lambda p, *_: p.undefined(acc)
 
 
-def _descriptor(p, at, swizzle, leading, stride):
+def _descriptor(p, at, tile, leading, stride):
     """A wgmma matrix descriptor: address, leading and stride byte offsets (in 16 bytes), swizzle mode."""
-    high = (SWIZZLE_MODE[swizzle] << 62) | ((stride >> 4) << 32) | ((leading >> 4 & 0x3FFF) << 16)
+    if tile.role.cluster > 1:                   # from bit 24 on, an address says which block's memory it is
+        at = p.b.and_(at, p.const(0x3FFFF))
+    high = (SWIZZLE_MODE[tile.swizzle] << 62) | ((stride >> 4) << 32) | ((leading >> 4 & 0x3FFF) << 16)
     return p.b.or_(p.wide(p.b.lshr(at, p.const(4))), p.const(high - (1 << 64) if high >> 63 else high, p.i64))
 
 
@@ -135,8 +137,8 @@ def _(acc, a, b, add, b_transposed):
     text = _mma_text(acc, a, b, by_row)
 
     def emit(p, acc_v, a_v, b_at, add_v, _):
-        source = p.elements(a_v) if is_operand(a) else [_descriptor(p, a_v, a.swizzle, 16, 8 * a.swizzle)]
-        db = _descriptor(p, b_at, b.swizzle, 16 if by_row else b.rows * b.swizzle, 8 * b.swizzle)
+        source = p.elements(a_v) if is_operand(a) else [_descriptor(p, a_v, a, 16, 8 * a.swizzle)]
+        db = _descriptor(p, b_at, b, 16 if by_row else b.rows * b.swizzle, 8 * b.swizzle)
         return p.update(acc_v, text, *source, db, add_v)
     return acc, emit
 

@@ -69,6 +69,11 @@ class Template(metaclass=KernelMeta):
         return {**kernel.numbers, "rank": 1, "world_size": 1, "comm_sms": 1}
 
     @classmethod
+    def for_config(kernel, cfg):
+        """The kernel that plays a configuration: itself, or one that does the same in another way."""
+        return kernel
+
+    @classmethod
     def played(kernel, name, adapt=lambda function: function):
         """The function that plays a role, given Tasks. ``adapt``: what an executor makes of a function."""
         role = adapt(getattr(kernel, name))

@@ -34,8 +34,8 @@ def rows_of(world, array, spots):
 
 def _cut(m, n, k, cfg):
     """Numbers of a product that is cut into tiles from its first row on. Tile rows are those of whole clusters: the last may be empty."""
-    grid = -(-m // (cfg.tile_m * cfg.cluster)) * cfg.cluster, -(-n // cfg.tile_n)
-    return {"grid": grid, "tasks": grid[0] * grid[1], "k_tiles": -(-k // cfg.tile_k)}
+    grid = -(-m // (cfg.tile_m * cfg.rows_together)) * cfg.rows_together, -(-n // cfg.tile_n)
+    return {"grid": grid, "tasks": grid[0] * grid[1] * cfg.depths, "k_tiles": -(-k // (cfg.tile_k * cfg.depths))}
 
 
 class Whole:

@@ -57,7 +57,7 @@ class MultiplyCall:
             return
         cfg = self._config(config, m, n, max(k, 1), a.dtype).replace(b_transposed=transposed or k == 0)
         cfg.check()
-        kernel = self.kernel                     # _config may have chosen a simpler one
+        kernel = self.kernel = self.kernel.for_config(cfg)      # _config may have chosen a simpler one
         sms = self._sms()
         numbers = kernel.form.numbers(m, n, max(k, 1), cfg, world, sms)
         numbers = {name: numbers[name] for name in kernel.numbers}

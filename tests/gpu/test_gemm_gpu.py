@@ -58,6 +58,20 @@ def test_clusters(world, fields, transposed):
             check(world, shape, dtype, transposed, config=GemmConfig(cluster=2, **fields))
 
 
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize("cluster", [2, 4, 8])
+def test_split_depth(world, cluster, transposed):
+    """One tile and many, less depth than blocks, edges; the same bits each time."""
+    for fields in (dict(tile_n=128, stages=6, c_stages=1), dict(tile_m=64, tile_n=128, stages=8, consumers=1)):
+        cfg = GemmConfig(cluster=cluster, split_k=True, **fields)
+        for shape in ((512, 512, 4096), (300, 520, 1000), (1, 1, 1), (129, 257, 72), (2000, 1800, 520)):
+            for dtype in DTYPES:
+                check(world, shape, dtype, transposed, config=cfg)
+    a, b = torch.randn(256, 8192, device="cuda").bfloat16(), torch.randn(256, 8192, device="cuda").bfloat16()
+    first = gemm(world, a, b.T, config=cfg)
+    assert all(torch.equal(first, gemm(world, a, b.T, config=cfg)) for _ in range(20))
+
+
 def test_clusters_in_a_row(world):
     """Blocks of a cluster never leave, nor begin, while others still reach into them: short kernels, one behind the other."""
     for shape in ((256, 256, 64), (128, 256, 64), (640, 512, 128)):

@@ -11,12 +11,13 @@ pytestmark = [pytest.mark.ptx, pytest.mark.timeout(120)]
 
 MULTICAST = ("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster", "mov.b16 m, 3;",
              "%cluster_ctarank")
-WORDS = {"load_multicast": MULTICAST}
+SEND = ("mapa.shared::cluster.u32 d,", "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [d]", "8192, [m]")
+WORDS = {"load_multicast": MULTICAST, "send_async": SEND}
 
 
 def ptx(cfg):
     from pknumba.lowering.entry import to_ptx
-    return to_ptx(Gemm.plan(cfg))
+    return to_ptx(Gemm.for_config(cfg).plan(cfg))
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +27,8 @@ def text():
 
 def test_words(text):
     assert [w for w in WORDS["load_multicast"] if w not in text] == []
+    text = ptx(GemmConfig(tile_n=128, stages=6, cluster=8, split_k=True))
+    assert [w for w in WORDS["send_async"] if w not in text] == [] and "multicast::cluster" not in text
 
 
 def test_a_stage_is_given_back_to_both_blocks(text):
@@ -33,6 +36,13 @@ def test_a_stage_is_given_back_to_both_blocks(text):
     remote = "mapa.shared::cluster.u32 a, {0}, {1}; mbarrier.arrive.release.cta.shared::cluster.b64 _, [a];"
     assert len(re.findall(re.escape(remote).replace(r"\{0\}", r"%r\d+").replace(r"\{1\}", r"%r\d+"), text)) == 2
     assert "release.cluster.shared" not in text and "acquire.cluster.shared" not in text
+
+
+def test_descriptors_hold_no_block_number(text):
+    """In a cluster a shared address names the block from bit 24 on, where a descriptor has the distance of panels: seen on an H200, where
+    the second block's product was wrong with B by rows."""
+    masks = [re.findall(r"and\.b32\s+%r\d+, %r\d+, (?:261120|262143);", x) for x in (text, ptx(GemmConfig()))]     # of 18 bits
+    assert len(masks[0]) >= 2 and not masks[1]
 
 
 def test_blocks_meet_first_and_last(text):

@@ -6,6 +6,7 @@ from pknumba import config, lowering
 from pknumba.config import GemmAllReduceConfig, GemmConfig
 from pknumba.kernels import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter
 from pknumba.kernels.gemm_reduce_scatter import GemmReduceScatterAdd
+from pknumba.kernels.split_gemm import SplitGemm
 from pknumba.tiles import Semaphore
 
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
@@ -15,6 +16,10 @@ SHIPPED = [fields for fields, *_ in config._GEMMS]
 EXTREME = [dict(tile_m=128, tile_n=128, consumers=1), dict(tile_m=256, tile_n=192, stages=3, c_stages=1),
            dict(tile_m=192, tile_n=192, consumers=3, stages=3), dict(tile_m=128, tile_n=96, tile_k=128, stages=3),
            dict(tile_n=48, c_stages=1)]
+
+#: Depths split by clusters of every size.
+SPLIT = [dict(tile_n=128, stages=6, c_stages=1, cluster=8), dict(tile_n=192, stages=5, c_stages=1, cluster=2, dtype="float16"),
+         dict(tile_m=64, tile_n=128, stages=8, consumers=1, cluster=4, b_transposed=False)]
 
 
 def cases():
@@ -27,6 +32,8 @@ def cases():
                    for i, f in enumerate([{}, *SHIPPED])] if kernel is Gemm else []
         for f in {repr(family(**f)): f for f in fields}.values():
             yield pytest.param(kernel, family(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
+    for f in SPLIT:
+        yield pytest.param(SplitGemm, GemmConfig(split_k=True, **f), id=f"SplitGemm-{f['tile_n']}-{f['cluster']}")
     for kernel in (GemmReduceScatter, AllGatherGemm):
         for f in (dict(), *(dict(f, dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0) for i, f in enumerate(SHIPPED))):
             yield pytest.param(kernel, kernel.config(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
@@ -59,7 +66,8 @@ def expect_instructions(kernel, cfg, record, code, counts):
     assert len(products) == cfg.tile_k // 16 * (cfg.part_m // 64), "one product of a stage, not unrolled"
     for name in (code.instructions[n].name for n in products):
         assert name.startswith(shape) and (".BF16" in name) == (cfg.dtype == "bfloat16"), name
-    assert counts["STSM"] == cfg.part_m // 64 * cfg.tile_n // 16
+    assert counts["STSM"] == cfg.part_m // 64 * cfg.share_n // 16
+    assert counts["UBLKCP"] == (cfg.cluster if cfg.split_k else 0), "sums are sent by the copy engine"
     stores = "UTMAREDG" if cfg.adds else "UTMASTG"
     assert counts["UTMALDG"] >= 2 and counts[stores] >= 1 and counts["UTMACMDFLUSH"] == counts["UTMASTG"] + counts["UTMAREDG"]
     semaphores = sum(d.n for d in kernel.shared(cfg) if isinstance(d, Semaphore))
@@ -91,7 +99,8 @@ def expect_cluster(cfg, code):
     if cfg.cluster == 1:
         assert not shared and not remote and not code.find("UCGABAR")
         return
-    assert len(shared) * 2 >= code.counts()["UTMALDG"] and any(first <= n <= last for n in remote)
+    inside = any(first <= n <= last for n in remote)
+    assert remote and (not shared and not inside if cfg.split_k else inside and len(shared) * 2 >= code.counts()["UTMALDG"])
     assert len(code.find("UCGABAR_ARV")) == len(code.find("UCGABAR_WAIT")) == 2
     assert code.find("UCGABAR_WAIT")[0] < code.find("ACQBULK")[0] and code.find("UCGABAR_ARV")[1] > max(*code.find("HGMMA"), *shared)
     for n in remote:
