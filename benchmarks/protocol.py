@@ -166,11 +166,11 @@ def _output(*command):
 
 
 def commit():
-    """The commit measured: of the checkout, with "+" if files differ from it, else of PKNUMBA_COMMIT where there is no git."""
-    name = _output("git", "rev-parse", "--short=12", "HEAD")
-    if not name:
-        return os.environ.get("PKNUMBA_COMMIT", "unknown")
-    return name + ("+" if _output("git", "status", "--porcelain", "--untracked-files=no", "--", "pknumba") else "")
+    """The commit measured: PKNUMBA_COMMIT where that is set (a copy without git), else that of the checkout, with "+" if files differ."""
+    told = os.environ.get("PKNUMBA_COMMIT")
+    name = told or _output("git", "rev-parse", "--short=12", "HEAD")
+    changed = not told and name and _output("git", "status", "--porcelain", "--untracked-files=no", "--", "pknumba")
+    return (name or "unknown") + ("+" if changed else "")
 
 
 def _command():
