@@ -71,8 +71,8 @@ def check_sms(kernel, cfg, num_sms):
 def _grid(kernel, world, cfg, numbers):
     """(blocks, blocks that communicate). A form whose ranks count each other's blocks says how many compute."""
     comm = cfg.comm_sms if kernel.communicates() else 0
-    sms = (world.num_sms - comm) // cfg.cluster * cfg.cluster
-    return numbers.get("blocks", min(numbers["tasks"], sms)) + comm, comm
+    blocks = numbers.get("blocks", min(numbers["tasks"], world.num_sms - comm))
+    return blocks // cfg.cluster * cfg.cluster + comm, comm
 
 
 def compiled(kernel, cfg):
