@@ -113,7 +113,7 @@ def sweep(bench, name, kernel, x, cases, check=None):
 
 def bulk(bench):
     """Bulk copies: stores, adding stores and copies, by SMs, by message and by size."""
-    from probes import Add, Copy, Store
+    from probes import Add, Copy, Pull, Store
     whole = bench.world.num_sms
 
     def stored(rows):
@@ -126,7 +126,9 @@ def bulk(bench):
     sizes = [(s, chunked(min(32, s >> 10), min(whole, max(1, s >> 15))), s, s) for s in SIZES]
     sweep(bench, "tma store", Store, "bytes", sizes)
     bench.refill()
-    sweep(bench, "tma copy", Copy, "SMs", [(c, chunked(32, c), TOTAL, TOTAL) for c in bench.sms])
+    for name, kernel in (("tma copy", Copy), ("tma pull", Pull)):
+        sweep(bench, name, kernel, "SMs", [(c, chunked(32, c), TOTAL, TOTAL) for c in bench.sms])
+    sweep(bench, "tma pull", Pull, "KiB of a message", [(k, chunked(k, whole), TOTAL, TOTAL) for k in MESSAGES])
 
 
 def loads(bench):

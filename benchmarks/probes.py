@@ -125,6 +125,24 @@ class Copy(Probe):
         store_async_wait(0)
 
 
+class Pull(Probe):
+    """Chunks of the peer's array, ``P``, through shared memory to the own."""
+
+    tensors = ("S", "P")
+
+    @staticmethod
+    def drive(cfg, g, s, part, place, places):
+        turn = i32(0)
+        for i in range(place, g.pieces, places):
+            store_async_read_wait(0)
+            expect(s.full[part], s.chunk[part])
+            load_async(s.chunk[part], g.P, (mod(i32(i), g.span), 0), s.full[part])
+            wait(s.full[part], mod(turn, 2))
+            store_async(g.S, (i32(mod(i32(i), g.span) + g.span), 0), s.chunk[part])
+            turn = i32(turn + 1)
+        store_async_wait(0)
+
+
 class Written(Probe):
     """One chunk after the other to the peer, each waited for until it is written."""
 
@@ -179,6 +197,8 @@ def probe(kernel, world, array, cfg, pieces, span, peer):
         pieces: chunks that all blocks move, or hand-overs there and back. span: different ones among them. peer: rank written to.
     """
     numbers = {"blocks": 0, "tasks": 0, "pieces": pieces, "span": span, "peer": peer}
-    rows = array.shape[0]
-    matrix = rows_of(world, array, [(r, 0, rows) for r in range(world.size)])
-    return prepare(kernel, world, cfg, {"S": matrix}, numbers, Workspace(kernel, world, cfg, 2))
+    rows, ranks = array.shape[0], range(world.size)
+    matrices = {"S": rows_of(world, array, [(r, 0, rows) for r in ranks]),
+                "P": rows_of(world, array, [((r + peer - world.rank) % world.size, 0, rows) for r in ranks])}
+    matrices = {name: matrices[name] for name in kernel.tensors}
+    return prepare(kernel, world, cfg, matrices, numbers, Workspace(kernel, world, cfg, 2))
