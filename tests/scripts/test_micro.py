@@ -27,7 +27,8 @@ def fire(world, kernel, pieces, span, peer, **fields):
 
 
 @pytest.mark.parametrize("name, expected", [("Store", [1, *[3] * 8, *[1] * 11]), ("Add", [1, *[7] * 8, *[1] * 11]),
-                                            ("Copy", [1] * 8 + [3] * 8 + [1] * 4), ("Pull", [1] * 8 + [2] * 8 + [1] * 4), ("Load", [1] * 20)])
+                                            ("Copy", [1] * 8 + [3] * 8 + [1] * 4),
+                                            ("Pull", [1] * 8 + [2] * 8 + [1] * 4), ("Load", [1] * 20)])
 def test_bulk(name, expected):
     """Three ranks; rank 0 gets what rank 2 sends: twice, as there are two calls."""
     def run(world):
