@@ -71,7 +71,7 @@ class ContractError(PknumbaError, TypeError):
 
 
 class ProtocolError(PknumbaError, RuntimeError):
-    """A running kernel misuses a semaphore, a shared tile or a bulk copy (interpreter)."""
+    """A running kernel misuses a semaphore, a shared tile or a bulk copy (interpreter; on GPUs where PKNUMBA_DEBUG=1)."""
 
 
 class RaceError(PknumbaError, RuntimeError):

@@ -153,8 +153,9 @@ def main():
             for (name, size), (verdict, findings, seconds) in found.items():
                 passed = bool(findings) if name == "control" else verdict == "right" and not findings
                 clean &= passed
-                file.write(json.dumps(dict(op=name, passed=passed, tool=tool, shape=SHAPE, dtype="bfloat16", world=size, gpus=1, result=verdict,
-                                           findings=len(findings), said=findings[:5], seconds=seconds, **around)) + "\n")
+                line = dict(op=name, passed=passed, tool=tool, shape=SHAPE, dtype="bfloat16", world=size, gpus=1, result=verdict,
+                            findings=len(findings), said=findings[:5], seconds=seconds, **around)
+                file.write(json.dumps(line) + "\n")
                 print(f"{tool:<10} {name:<20} {size} {seconds} s {'PASS' if passed else f'FAIL {verdict} {findings[:2]}'}", flush=True)
     return 0 if clean else 1
 

@@ -5,9 +5,10 @@ kernel is compiled, so that importing pknumba costs nothing.
 """
 
 from .declare import PRIMITIVES, Int, KernelMeta, Pair, Real, constant, need, primitive
+from .insist import BEYOND, CHECK, insist
 
-__all__ = ["primitive", "need", "constant", "Int", "Pair", "Real", "KernelMeta", "PRIMITIVES", "accumulator_type", "rows_type",
-           "operand_type", "is_accumulator", "is_rows", "is_operand", "result_of", "elementwise", "build"]
+__all__ = ["primitive", "need", "constant", "Int", "Pair", "Real", "KernelMeta", "PRIMITIVES", "insist", "BEYOND", "CHECK",
+           "accumulator_type", "rows_type", "operand_type", "is_accumulator", "is_rows", "is_operand", "result_of", "elementwise", "build"]
 
 
 def accumulator_type(rows, cols):

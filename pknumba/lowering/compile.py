@@ -15,6 +15,7 @@ from numba.cuda import cgutils, types
 from ..errors import CompileError
 from .blame import blame
 from .cubin import facts
+from .insist import CHECKS
 from .ptx import BOXES, PEER_BOXES
 from .sites import SITES
 from .types import I32
@@ -81,8 +82,8 @@ def compile_entry(entry, parameters, threads, name):
     middle = time.perf_counter()
     cubin, log = _link(lto, name)
     record = _read_log(log, cubin)
-    record.update(boxes=_listed(BOXES), peer_boxes=_listed(PEER_BOXES), sites=list(SITES), numba_s=round(middle - start, 2),
-                  link_s=round(time.perf_counter() - middle, 2))
+    record.update(boxes=_listed(BOXES), peer_boxes=_listed(PEER_BOXES), sites=list(SITES), checks=list(CHECKS),
+                  numba_s=round(middle - start, 2), link_s=round(time.perf_counter() - middle, 2))
     if record["notices"] or record["spill"]:
         raise CompileError(f"{name}: {record['spill']} bytes spilled; {'; '.join(record['notices']) or 'no notice'}. A kernel must keep "
                            "its accumulators in registers and its wgmma asynchronous. Use a smaller tile or more consumers.", record=record)
@@ -99,6 +100,7 @@ def _frontend(entry, parameters, threads, name, output):
     BOXES.clear()
     PEER_BOXES.clear()
     SITES.clear()
+    CHECKS.clear()
     with _compiling():
         try:
             return cuda.compile(entry, types.void(parameters), device=False, abi="numba", cc=ARCH, launch_bounds=(threads, 1),

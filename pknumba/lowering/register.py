@@ -13,6 +13,7 @@ from ..errors import ContractError, PknumbaError
 from ..tiles import Config, Tile
 from . import arithmetic  # noqa: F401 - the operators of register tiles
 from .declare import PRIMITIVES, Int, KernelMeta, Pair, Real, need
+from .insist import insist
 from .ptx import Ptx
 from .types import I32, ConfigType, KernelType, Scoped, SemaphoreType, SharedType, TileType
 
@@ -52,7 +53,7 @@ def _shared_field(_, ty, name):
     decl = ty.places[name][1]
     if isinstance(decl, Tile):
         return TileType(name, decl.shape, decl.dtype, decl.swizzle, ty.role)
-    return SemaphoreType(name, decl.by, decl.of, ty.role, ring=True)
+    return SemaphoreType(name, decl.by, decl.of, ty.role, ring=True, n=decl.n)
 
 
 def _config_field(_, ty, name):
@@ -90,6 +91,8 @@ class _GetItem(AbstractTemplate):
 
 @lower_registry.lower(operator.getitem, SemaphoreType, types.Integer)
 def _semaphore_item(context, b, sig, args):
+    p, ring = Ptx(context, b, sig.args), sig.args[0]
+    insist(p, ring.role, f"index of semaphore {ring.ident}", lambda: p.plain(args[1], sig.args[1]), p.const(ring.n))
     return b.add(args[0], b.shl(args[1], ir.Constant(I32, 3)))
 
 
@@ -99,6 +102,7 @@ def _tile_item(context, b, sig, args):
     p, base, at = Ptx(context, b, sig.args), sig.args[0], args[0]
     index = p.plain(args[1], sig.args[1])
     for d, value in enumerate(index if isinstance(index, list) else [index]):
+        insist(p, base.role, f"index {d} of tile {base}", value, p.const(base.shape[d]))
         at = b.add(at, p.scale(value, Tile(base.shape[d + 1:], base.dtype).nbytes))
     return at
 

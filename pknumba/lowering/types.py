@@ -49,9 +49,9 @@ class TileType(Scoped):
 class SemaphoreType(Scoped):
     """One mbarrier, or a ring of them; the value is its shared address."""
 
-    def __init__(self, ident, by, of, role, ring):
-        self.ident, self.by, self.of, self.ring = ident, by, of, ring
-        super().__init__((ident, by, of, ring), role)
+    def __init__(self, ident, by, of, role, ring, n=1):
+        self.ident, self.by, self.of, self.ring, self.n = ident, by, of, ring, n
+        super().__init__((ident, by, of, ring, n), role)
 
     @property
     def blocks(self):

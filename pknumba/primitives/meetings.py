@@ -5,7 +5,7 @@ rank each, so that eight ranks cost no more time than one.
 """
 
 from ..lowering import Int, primitive
-from .signal import _address, _peer, _poll
+from .signal import _address, _peer, _poll, check_number
 
 
 @primitive(scope="warp")
@@ -53,6 +53,7 @@ def announce(counters, number):
 @announce.lowering
 def _(counters, number):
     def emit(p, counters_at, number):
+        check_number(p, counters, counters_at, number)
         p("bar.warp.sync 0xffffffff; fence.acq_rel.sys;")
         for rank in _ranks(p, p.parameter(p.i32, counters_at, 16)):
             p("red.relaxed.sys.global.add.u32 [$0], 1;", _address(p, _peer(p, counters_at, rank), number))
@@ -83,6 +84,7 @@ def _(counters, first, step, value):
         begin = p.stamp() if p.recording else None
         for rank in _ranks(p, p.parameter(p.i32, counters_at, 16)):
             number = p.b.add(first, p.b.mul(rank, step))
+            check_number(p, counters, counters_at, number)
             done, seen = _poll(p, base, _address(p, own, number), value)
             with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
                 p.give_up(role, p.COUNTER + (counters.number << 8), number, value, seen, base)

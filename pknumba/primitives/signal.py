@@ -5,7 +5,11 @@ peer after its wait; data written by the copy engine must have been waited for w
 ``>=`` against a number of arrivals since the counters were made (an epoch), so nothing is ever reset.
 """
 
-from ..lowering import primitive
+from ..lowering import insist, primitive
+
+#: Byte offset of how many counters there are, in their parameter (after ``lowering.ptx``'s fields).
+COUNT = 24
+
 
 def _poll(p, base, at, value):
     """(1 or 0, value seen last) of a bounded wait for the counter at an address to reach a value, around its wrap."""
@@ -23,6 +27,12 @@ def _peer(p, counters_at, peer):
     return p.field(p.i64, p.b.add(table, p.wide(p.b.shl(peer, p.const(3)))), 0)
 
 
+def check_number(p, counters, counters_at, number):
+    """In a debug build: the counters have one of that number."""
+    insist(p, counters.role, f"number of counter {counters.ident}", number,
+           lambda: p.parameter(p.i32, counters_at, COUNT))
+
+
 @primitive(scope="thread")
 def signal(counters, number, peer):
     """Add one to a counter of rank ``peer`` (release, system scope).
@@ -38,6 +48,8 @@ def signal(counters, number, peer):
 @signal.lowering
 def _(counters, number, peer):
     def emit(p, counters_at, number, peer):
+        check_number(p, counters, counters_at, number)
+        insist(p, counters.role, f"rank of counters {counters.ident}", peer, lambda: p.parameter(p.i32, counters_at, 16))
         p("red.release.sys.global.add.u32 [$0], 1;", _address(p, _peer(p, counters_at, peer), number))
     return emit
 
@@ -59,6 +71,7 @@ def signal_all(counters, number):
 @signal_all.lowering
 def _(counters, number):
     def emit(p, counters_at, number):
+        check_number(p, counters, counters_at, number)
         p("fence.proxy.async;")
         if counters.role.scope == "warp":
             p("bar.warp.sync 0xffffffff;")
@@ -90,6 +103,7 @@ def _(counters, number, value):
     role = counters.role
 
     def emit(p, counters_at, number, value):
+        check_number(p, counters, counters_at, number)
         base = p.shared_base()
         at = _address(p, p.parameter(p.i64, counters_at, 0), number)
         with p.waiting(role, p.COUNTER_WAIT, number):

@@ -12,7 +12,7 @@ from math import prod
 
 from ..interpreter import current, transfer
 from ..interpreter import fence_async as _fence
-from ..lowering import constant, need, primitive
+from ..lowering import BEYOND, constant, insist, need, primitive
 
 
 def _boxes(tensor, tile, blocks=1):
@@ -34,6 +34,18 @@ def _map(p, tensor_at, tensor, tile, box, peer):
     return p.tensor_map(tensor_at, tensor, box, tile.swizzle) if peer is None else p.peer_map(tensor_at, tensor, box, tile.swizzle, peer)
 
 
+def _check(p, tensor, tensor_at, tile, row, col, peer=None):
+    """In a debug build: the window starts in the array, or not far behind it; the peer exists."""
+    def end(what):
+        return lambda: p.b.add(*p.tensor(tensor_at, what), p.const(BEYOND))
+
+    anywhere = p.const(0x7FFFFFFF)                          # a peer's part may have more rows than this rank's
+    insist(p, tile.role, f"first row of a window of {tensor.ident}", row, end("rows") if peer is None else anywhere)
+    insist(p, tile.role, f"first column of a window of {tensor.ident}", col, end("cols"))
+    if peer is not None:
+        insist(p, tile.role, f"rank whose {tensor.ident} is written", peer, lambda: p.tensor(tensor_at, "world")[0])
+
+
 def _places(first, coord):
     """(rank of the tensor, text of the operands from $first on that are its coordinates)."""
     rank = len(coord)
@@ -48,6 +60,7 @@ def _store(what, tensor, coord, tile):
     def emit(p, tensor_at, coord, tile_at, peer):
         *outer, row, col = coord
         row, col = p.scale(row, prod(tile.shape[:-1])), p.scale(col, tile.cols)
+        _check(p, tensor, tensor_at, tile, row, col, peer)
         map_at = _map(p, tensor_at, tensor, tile, box, peer)
         for offset, r, c in boxes:
             p(text, map_at, p.b.add(tile_at, p.const(offset)), p.b.add(col, p.const(c)), p.b.add(row, p.const(r)), *reversed(outer))
@@ -87,6 +100,7 @@ def _(tile, tensor, coord, sem, first_row):
     def emit(p, tile_at, tensor_at, coord, sem_at, first):
         *outer, row, col = coord
         row, col = p.b.add(p.scale(row, prod(tile.shape[:-1])), first), p.scale(col, tile.cols)
+        _check(p, tensor, tensor_at, tile, row, col)
         map_at = p.tensor_map(tensor_at, tensor, box, tile.swizzle)
         for offset, r, c in boxes:
             p(text, p.b.add(tile_at, p.const(offset)), map_at, sem_at, p.b.add(col, p.const(c)), p.b.add(row, p.const(r)), *reversed(outer))

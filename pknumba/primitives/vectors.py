@@ -2,6 +2,7 @@
 
 from collections import namedtuple
 
+from ..lowering import BEYOND, insist
 from ..tiles import ITEMSIZE
 from .halves import KIND, join, split
 
@@ -19,6 +20,7 @@ class Vectors:
 
     def __init__(self, tensor, shape):
         rows, cols = shape
+        self.ident, self.role = tensor.ident, tensor.role
         self.dtype, self.itemsize = tensor.dtype, ITEMSIZE[tensor.dtype]
         self.width = 16 // self.itemsize
         self.shape, self.per_row, self.total = (rows, cols), cols // self.width, rows * cols // self.width
@@ -30,6 +32,9 @@ class Vectors:
         b, c, (rows, cols) = p.b, p.const, self.shape
         pitch, height, width = p.tensor(tensor_at, "pitch", "rows", "cols")
         first, found = b.add(p.lane(), p.scale(step, 32 * self.unroll)), []
+        for name, at, size, end in (("row", coord[0], rows, height), ("column", coord[1], cols, width)):
+            insist(p, self.role, f"first {name} of a window of {self.ident}", lambda at=at, size=size: p.scale(at, size),
+                   lambda end=end: b.add(end, c(BEYOND)))
         for i in range(self.unroll):
             vector = b.add(first, c(32 * i))
             row = b.add(p.scale(coord[0], rows), b.udiv(vector, c(self.per_row)))

@@ -10,15 +10,16 @@ import struct
 from collections import namedtuple
 
 __all__ = ["MAGIC_VALUE", "MAGIC", "RANK", "BLOCK", "ROLE", "KIND", "WHICH", "EXPECTED", "SEEN", "OPERATOR", "TOLD",
-           "RECORD_BYTES", "ABORT_BYTES",
-           "ERROR", "ABORT", "LIMIT", "CONTEXT_RANK", "CONTEXT_SIZE", "EPOCH", "NUMBER", "ABORT_PEERS", "TIMELINE", "CONTEXT_BYTES",
-           "HangRecord", "decode", "describe", "context_bytes"]
+           "RECORD_BYTES", "ABORT_BYTES", "CHECK", "ERROR", "ABORT", "LIMIT", "CONTEXT_RANK", "CONTEXT_SIZE", "EPOCH", "NUMBER",
+           "ABORT_PEERS", "TIMELINE", "CONTEXT_BYTES", "HangRecord", "decode", "describe", "context_bytes"]
 
 #: First word of a record that is complete.
 MAGIC_VALUE = 0x600DF00D
 #: Indices of the record's 32-bit words. OPERATOR is optional: the context block's NUMBER, so that the right names are used. The upper
 #: half of KIND is the number of the source line; TOLD is 0, or 1 + the rank that gave up before this one.
 MAGIC, RANK, BLOCK, ROLE, KIND, WHICH, EXPECTED, SEEN, OPERATOR, TOLD = range(10)
+#: KIND & 255 of a record that is no wait: a debug build found a value that does not fit (``lowering.insist``).
+CHECK = 3
 #: Bytes of the pinned memory that holds the record.
 RECORD_BYTES = 256
 

@@ -5,7 +5,7 @@ A kind of memory knows where its ranks live: NumPy arrays in one process or in a
 or in several.
 """
 
-from . import driver
+from . import driver, guards
 from ..errors import PknumbaError
 
 __all__ = ["Allocation", "HostMemory", "HeapMemory", "LocalDeviceMemory", "IpcDeviceMemory"]
@@ -18,12 +18,16 @@ class Allocation:
     ``table``: device address of uint64[size] with these pointers.
     """
 
-    arrays = pointers = None
+    arrays = pointers = guard = None
     table = 0
     open = True
 
     def __init__(self, memory, nbytes):
         self.memory, self.nbytes = memory, nbytes
+
+    def touched(self):
+        """In a debug build: offset of the first byte behind this rank's memory that was written, or None."""
+        return guards.changed(self.pointers[self.memory.link.rank] + self.guard) if self.open and self.guard is not None else None
 
     def release(self):
         """Give the memory back, together with the other ranks. A second call does nothing."""
@@ -102,7 +106,8 @@ class LocalDeviceMemory:
     def allocate(self, nbytes, call, zero=False):
         """`nbytes` (zeroed on request) and the table of all ranks' addresses. Every rank fails if one does."""
         block = Allocation(self, nbytes)
-        table_at = -(-nbytes // 256) * 256
+        block.guard = -(-nbytes // 256) * 256 if guards.debug() else None
+        table_at = -(-nbytes // 256) * 256 + (guards.GUARD if guards.debug() else 0)
         with driver.using(self.device):
             own = self._own(table_at + 8 * self.link.size, nbytes if zero else 0, call)
             said = self.link.allgather(self._offer(own), call)
@@ -111,6 +116,8 @@ class LocalDeviceMemory:
             try:
                 block.pointers = [own if rank == self.link.rank else self._map(offer) for rank, offer in enumerate(said)]
                 block.table = own + table_at
+                if block.guard is not None:
+                    guards.lay(own + block.guard)
                 driver.copy_in(block.table, b"".join(p.to_bytes(8, "little") for p in block.pointers))
             except PknumbaError as error:
                 problem = error

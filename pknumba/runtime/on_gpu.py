@@ -8,7 +8,7 @@ import weakref
 
 from . import device_array, driver, hang, intervals, streams
 from .memory import IpcDeviceMemory, LocalDeviceMemory
-from ..errors import ConfigError, DriverError, HangError, UnsupportedError
+from ..errors import ConfigError, DriverError, HangError, ProtocolError, UnsupportedError
 
 __all__ = ["Gpu", "ContextBlock", "wait_limit_s"]
 
@@ -109,8 +109,11 @@ class Gpu:
         return hang.decode(ctypes.string_at(self._host, hang.RECORD_BYTES))
 
     def hang_error(self, record, names):
-        """The HangError of a record, in the words of the operator that wrote it."""
+        """The HangError of a record, in the words of the operator that wrote it; ProtocolError for a debug build's check."""
         report = hang.describe(record, self.names.get(record.operator) or names)
+        if record.kind & 255 == hang.CHECK:
+            return ProtocolError(f"World: {report}. A debug build checks every index, coordinate and rank before it is used. Look at that "
+                                 "line; the world is broken, make a new one.", report=report, record=record)
         if record.told not in (None, self.link.rank):
             return HangError(f"World: {report}, when rank {record.told} had failed or given up. Nobody waits for a rank of a broken world. "
                              "Look at that rank's own error; make a new world.", report=report, record=record)

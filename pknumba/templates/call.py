@@ -5,7 +5,7 @@ from collections import namedtuple
 
 from .. import interpreter as cpu
 from ..errors import ConfigError
-from ..lowering import cache
+from ..lowering import CHECK, cache
 from ..tiles import Semaphore
 
 #: A matrix as a kernel sees it. ``pointer``: device address, or None; ``arrays``: NumPy arrays by rank (interpreter);
@@ -96,7 +96,7 @@ def common_params(kernel, world, numbers, cfg, workspace):
     params = []
     for name in kernel.all_counters():
         c = workspace.counters[name]
-        params.append((struct.pack("<QQII", c.pointer, c.peers_table, world.size, world.rank).ljust(_HEADER, b"\0"), 128))
+        params.append((struct.pack("<QQIII", c.pointer, c.peers_table, world.size, world.rank, c.n).ljust(_HEADER, b"\0"), 128))
     for value in every_number(kernel, world, numbers, cfg).values():
         params += [(struct.pack("<i", v), 4) for v in (value if isinstance(value, tuple) else (value,))]
     return [*params, (struct.pack("<Q", workspace.context.pointer), 8)]
@@ -120,11 +120,15 @@ class DeviceCall:
 
 
 def describe_hang(kernel, cfg, r):
-    """Who waited for what at which source line, from the record that a device wrote."""
+    """Who waited for what at which source line, or used what that does not fit, from the record that a device wrote."""
     record = compiled(kernel, cfg)[1]
     role = ("?", "loader", "consumer", "storer", "communicator")[r.role if r.role < 5 else 0]
     at = f" at {record['sites'][r.site - 1]}" if 0 < r.site <= len(record["sites"]) else ""
-    who = f"{kernel.__name__}: rank {r.rank} block {r.block} {role}{at} waits for"
+    who = f"{kernel.__name__}: rank {r.rank} block {r.block} {role}{at}"
+    if r.kind & 255 == CHECK:
+        value = r.seen - (r.seen >> 31 << 32)
+        return f"{who}: {record['checks'][r.which]} is {value}; it must be from 0 to {r.expected - 1}"
+    who += " waits for"
     if r.kind & 255 == 1:
         ring = [(n, (r.which - at) // 8) for n, (at, count) in record["semaphores"].items() if at <= r.which < at + 8 * count]
         what = f"semaphore {ring[0][0]}[{ring[0][1]}]" if ring else f"a semaphore at {r.which}"

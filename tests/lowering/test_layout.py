@@ -2,7 +2,7 @@
 
 import pytest
 
-from pknumba.lowering import ptx, recording
+from pknumba.lowering import CHECK, ptx, recording
 from pknumba.runtime import hang, intervals
 
 
@@ -19,6 +19,6 @@ def test_intervals():
 
 
 def test_hang_record():
-    assert ptx.MAGIC == hang.MAGIC_VALUE
+    assert ptx.MAGIC == hang.MAGIC_VALUE and CHECK == hang.CHECK not in (ptx.SEMAPHORE, ptx.COUNTER)
     for number, word in enumerate(ptx.RECORD):
         assert getattr(hang, word.upper()) == number

@@ -1,0 +1,56 @@
+"""What the environment changes in a kernel's code: nothing unless it is asked to."""
+
+import importlib
+import re
+
+import pytest
+
+from pknumba import Gemm, GemmAllReduce, lowering
+from pknumba.lowering import cache, register
+from pknumba.lowering.entry import to_ptx
+from pknumba.primitives import tma, vectors
+
+CFG = GemmAllReduce.config(tile_m=128, tile_n=128, consumers=2)
+
+
+def text():
+    """The PTX, without the names that count how many kernels this process has compiled."""
+    return re.sub(r"_Z\w+", "name", to_ptx(GemmAllReduce.plan(CFG)))
+
+
+@pytest.fixture(scope="module")
+def usual():
+    return text()
+
+
+@pytest.mark.ptx
+def test_a_debug_build_checks_and_others_do_not(usual, monkeypatch):
+    """Unset and 0 give the code of a lowering that knows no checks at all; 1 gives more, with lines to name."""
+    monkeypatch.setenv("PKNUMBA_DEBUG", "0")
+    for module in (register, importlib.import_module("pknumba.primitives.signal"), tma, vectors):
+        monkeypatch.setattr(module, "insist", lambda *a: None)
+    assert text() == usual
+    monkeypatch.undo()
+    monkeypatch.setenv("PKNUMBA_DEBUG", "1")
+    checked = text()
+    assert checked.count("GONE: }") > usual.count("GONE: }") + 10
+    record = lowering.build(GemmAllReduce.plan(CFG))[1]
+    assert record["spill"] == 0 and not record["notices"]
+    assert {"index 0 of tile a[4, 2, 64, 64]", "first row of a window of A", "rank of counters done", "number of counter finished",
+            "first column of a window of C", "index of semaphore ab_full"} <= set(record["checks"])
+    assert any(site.startswith("gemm.py:") for site in record["sites"])
+
+
+@pytest.mark.ptx
+def test_waits_without_a_bound_read_no_clock(usual, monkeypatch):
+    monkeypatch.setenv("PKNUMBA_UNBOUNDED", "1")
+    assert "globaltimer" in usual and "globaltimer" not in text()
+
+
+def test_each_variant_is_kept_by_a_name_of_its_own(monkeypatch):
+    names = {cache.key(Gemm, Gemm.config())}
+    for variable in ("PKNUMBA_DEBUG", "PKNUMBA_UNBOUNDED"):
+        with monkeypatch.context() as m:
+            m.setenv(variable, "1")
+            names.add(cache.key(Gemm, Gemm.config()))
+    assert len(names) == 3
