@@ -3,8 +3,10 @@
 from .attention import AttentionConfig, attention_config
 from .choosing import _GEMMS, best  # noqa: F401 - tests go through all that ship
 from .comm import CommConfig, NormConfig
+from .kept import tuned, tuned_state
 from .moe import GroupedGemmConfig, best_groups
 from .products import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, GemmReduceScatterConfig
 
 __all__ = ["AttentionConfig", "attention_config", "GemmConfig", "GemmAllReduceConfig", "GemmReduceScatterConfig",
-           "AllGatherGemmConfig", "GroupedGemmConfig", "CommConfig", "NormConfig", "best", "best_groups"]
+           "AllGatherGemmConfig", "GroupedGemmConfig", "CommConfig", "NormConfig", "best", "best_groups",
+           "tuned", "tuned_state"]

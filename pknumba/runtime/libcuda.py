@@ -64,6 +64,8 @@ _PROTOTYPES = {
     "cuIpcGetMemHandle": "pQ", "cuIpcOpenMemHandle_v2": "phu", "cuIpcCloseMemHandle": "Q",
     "cuStreamCreate": "pu", "cuStreamDestroy_v2": "p", "cuStreamSynchronize": "p", "cuStreamQuery": "p",
     "cuEventCreate": "pu", "cuEventRecord": "pp", "cuEventQuery": "p", "cuEventDestroy_v2": "p", "cuStreamWaitEvent": "ppu",
+    "cuEventElapsedTime": "ppp", "cuStreamBeginCapture_v2": "pi", "cuStreamEndCapture": "pp", "cuGraphInstantiateWithFlags": "ppQ",
+    "cuGraphLaunch": "pp", "cuGraphDestroy": "p", "cuGraphExecDestroy": "p",
     "cuModuleLoadData": "pp", "cuModuleUnload": "p", "cuModuleGetFunction": "pps", "cuFuncLoad": "p", "cuFuncGetAttribute": "pip",
     "cuFuncSetAttribute": "pii", "cuOccupancyMaxActiveBlocksPerMultiprocessor": "ppiz", "cuOccupancyMaxActiveClusters": "ppp",
     "cuLaunchKernelEx": "pppp",

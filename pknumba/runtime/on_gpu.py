@@ -48,6 +48,7 @@ class Gpu:
         self.link, self.limit_s = link, wait_limit_s() if limit_s is None else limit_s
         self.device = seat % driver.device_count() if device is None else device
         self.info = driver.device_info(self.device)
+        self.card = self.info.name
         driver.make_current(self.device)
         self.num_sms = self._share(whole or link, num_sms, processes)
         self._owns_stream = stream is None and not processes and (whole or link).size > 1

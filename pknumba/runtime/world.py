@@ -29,7 +29,7 @@ class World(OneNode):
     Attributes:
         rank, size: who this is, of how many.
         executor: "gpu" or "interpreter".
-        device: number of this rank's GPU; None on the interpreter.
+        device, card: number and name of this rank's GPU; None on the interpreter.
         num_sms: multiprocessors that a kernel of this rank may use.
         stream: pointer of this rank's own stream; 0 where it needs none.
         crowded: whether ranks share this one's GPU and nothing but num_sms parts it among them: a kernel that waits for a peer
@@ -46,7 +46,7 @@ class World(OneNode):
         self.device, self.num_sms, self.stream = here.device, here.num_sms, here.stream
         self.crowded = here.crowded or parent is not None and parent.crowded
         self.error_record, self.abort_word, self.abort_table = here.error_record, here.abort_word, here.abort_table
-        self.hang_names, self.intervals = None, getattr(here, "intervals", None)
+        self.hang_names, self.intervals, self.card = None, getattr(here, "intervals", None), getattr(here, "card", None)
         self._broken, self._blocks, self._parts, self._made = None, {}, [], 0
         self.cache = {}  # what operators keep for this world: prepared calls, counters, symmetric results
         weakref.finalize(self, dropped, here, self._blocks).atexit = False

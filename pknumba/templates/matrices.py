@@ -1,10 +1,10 @@
 """Calls of kernels that multiply matrices: what an array must be, padded copies where the copy engine needs them, and a
 cache that makes a repeated call cheap."""
 
-from dataclasses import fields
+from dataclasses import fields as fields_of
+from functools import partial
 
 from .. import config as configs
-from ..lowering.variant import debug
 from ..tiles import ITEMSIZE
 from .agreement import agreed, least_sms, remember
 from .arguments import check, check_world
@@ -70,9 +70,6 @@ class MultiplyCall:
         matrices = {kernel.form.operand: self._operand(a), "B": self._operand(b, cfg.b_transposed),
                     **kernel.form.matrices(workspace.memory, m, n, world)}
         matrices["out" if "out" in kernel.tensors else "C"] = self._symmetric(out, c) if kernel.shares_result() else self._result(out, c)
-        if debug() and kernel.shares_result() and matrices["C"].pointer and (matrices["C"].rows, matrices["C"].cols) == tuple(c.shape):
-            from .debug import watched
-            watched(self, matrices["C"])
         self.launch = prepare(kernel, world, cfg, matrices, numbers, workspace)
         if first and kernel.communicates() and world.size > 1:
             world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
@@ -95,6 +92,7 @@ class MultiplyCall:
             return checked()
         return agreed(self.world, self.name, self.kernel, checked, lambda found: {
             "A.shape": [found.m, found.a.shape[1]], "B.shape": list(found.b.shape), "dtype": found.a.dtype, "config": repr(config),
+            "results of a tuner": None if config else self._tuned(configs.tuned_state, found.m, *found.b.shape[::-1], found.a.dtype),
             "layout of B": "columns" if found.transposed else "rows",
             "out": f"symmetric array {found.symmetric}" if found.symmetric else "no symmetric array"})
 
@@ -106,11 +104,20 @@ class MultiplyCall:
             check_sms(kernel, config, sms)
         if self.world.size == 1 and kernel.alone:
             kernel = self.kernel = kernel.alone
-            config = config and kernel.config(**{f.name: getattr(config, f.name) for f in fields(kernel.config)})
-        if config is None:
+            config = config and kernel.config(**{f.name: getattr(config, f.name) for f in fields_of(kernel.config)})
+        fields = None if config else self._tuned(partial(configs.tuned, sms=sms), m, n, k, dtype)
+        if fields:
+            config = kernel.config(**fields)
+        elif config is None:
             config = configs.best(m, n, k, sms, kernel.config(), self.world.size)
             check_sms(kernel, config, sms)
         return config.replace(dtype=dtype)
+
+    def _tuned(self, ask, m, n, k, dtype):
+        """What a tuner found for the public function on this card: ``ask`` is a function of ``config.kept``."""
+        kernel = self.kernel.alone if self.world.size == 1 and self.kernel.alone else self.kernel
+        name = "".join("_" + c.lower() if c.isupper() else c for c in kernel.__name__).strip("_")
+        return ask(op=name, card=getattr(self.world, "card", None), world=self.world.size, shape=(m, n, k), dtype=dtype)
 
     def _sms(self):
         """SMs to use: those of the rank that has fewest where every rank must choose the same configuration."""
@@ -165,9 +172,6 @@ class MultiplyCall:
         """
         if self.world.executor == "interpreter":
             return self._local(c.owner)
-        if debug():
-            from .debug import guarded
-            return guarded(self, c)
         (rows, cols), width = c.shape, c.shape[1] * ITEMSIZE[c.dtype]
         pitch = _padded(width) if rows == 1 else c.strides[0]
         if c.pointer % _ALIGN == 0 and pitch % _ALIGN == 0 and width % _ALIGN == 0:

@@ -156,6 +156,13 @@ int cuEventRecord(void *e, void *s) { ENTER(""); return 0; }
 int cuEventQuery(void *e) { ENTER(""); return 0; }
 int cuEventDestroy_v2(void *e) { ENTER(""); return 0; }
 int cuStreamWaitEvent(void *s, void *e, unsigned f) { ENTER(""); return 0; }
+int cuEventElapsedTime(float *ms, void *a, void *b) { ENTER(""); *ms = 2.5f; return 0; }
+int cuStreamBeginCapture_v2(void *s, int mode) { ENTER(" %d", mode); return 0; }
+int cuStreamEndCapture(void *s, void **g) { ENTER(""); *g = contexts + 25; return 0; }
+int cuGraphInstantiateWithFlags(void **x, void *g, unsigned long long f) { ENTER(" %d", g == (void *)(contexts + 25)); *x = contexts + 26; return 0; }
+int cuGraphLaunch(void *x, void *s) { ENTER(" %d", x == (void *)(contexts + 26)); return 0; }
+int cuGraphDestroy(void *g) { ENTER(""); return 0; }
+int cuGraphExecDestroy(void *x) { ENTER(""); return 0; }
 int cuModuleLoadData(void **m, const void *d) { ENTER(" %.8s", (const char *)d); *m = contexts + 20; return 0; }
 int cuModuleUnload(void *m) { ENTER(""); return 0; }
 int cuModuleGetFunction(void **f, void *m, const char *n) { ENTER(" %s", n); *f = contexts + 21; return 0; }

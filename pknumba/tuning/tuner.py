@@ -1,0 +1,200 @@
+"""The tuner: the model proposes configurations, the hardware decides, and a file keeps what was measured.
+
+Every measurement is a line that is written at once, so a tuner that is killed loses nothing, and one that is started again measures
+only what is missing. Nothing here runs unless it is called: an operator reads the file (``config.tuned``), it never tunes.
+"""
+
+import json
+import time
+
+import numpy as np
+
+from ..config.choosing import _GEMMS
+from ..config.kept import lines, shape_class, user_file
+from ..errors import ConfigError, UnsupportedError
+from ..interpreter import dtype_of
+from ..runtime import Graph, describe, driver
+from .hardware import H200
+from .model import COMM_SMS, _operator, predict
+
+__all__ = ["candidates", "tune", "best_of", "foreign"]
+
+#: How many configurations are tried for a shape, timed rounds of each, seconds that a timed graph takes about, bytes that buffers
+#: rotate over.
+TRIED, ROUNDS, LENGTH, ROTATE = 8, 9, 1e-3, 256 << 20
+
+
+def candidates(op, shape, world=1, sms=132, hardware=H200, limit=TRIED, dtype="bfloat16"):
+    """Configurations worth trying for a shape, the model's favourite first.
+
+    Tile shapes are those that ship; for operators that communicate each comes with the numbers of communicating SMs that the model likes
+    best. The favourite's tile also comes with other orders of tiles.
+
+    Raises ConfigError for an operator that the model does not know.
+    """
+    operator, ranked = _operator(op), []
+    comms = [c for c in COMM_SMS if c < sms // 2] if world > 1 and operator.moves[operator.ours](*shape, world, hardware).work else [None]
+    for fields, _ in _GEMMS:
+        for comm in comms:
+            config = operator.config(**fields).replace(dtype=dtype, **({} if comm is None else {"comm_sms": comm}))
+            scaled = hardware.replace(sms=sms, tensor=hardware.tensor * sms / hardware.sms)
+            ranked.append((predict(op, *shape, world, hardware=scaled, config=config, comm_sms=comm or 0).seconds, len(ranked), config))
+    found = [config for *_, config in sorted(ranked)]
+    orders = [found[0].replace(group_m=g) for g in (4, 8, 16, 24) if g != found[0].group_m]
+    return (found[:max(1, limit - len(orders))] + orders)[:limit]
+
+
+def tune(world, op, shapes, *, seconds, dtype="bfloat16", file=None, limit=TRIED, say=None, measure=None):
+    """Measure configurations of an operator on these shapes and keep what was found. Collective.
+
+    Args:
+        world: of GPUs. op: "gemm" or an operator that multiplies and communicates. shapes: of the whole product, (m, n, k) each.
+        seconds: start nothing after so long. file: Path of the results; None: this user's. limit: configurations for a shape.
+        say: function of a line of text; None: nothing is said. measure: function (world, op, shape, dtype, configs) -> {config: seconds},
+            the maximum over ranks; None: on this world's GPUs.
+
+    Returns: {shape: (config, seconds)} of the fastest on every shape for which one was measured, this time or before; the same on
+    every rank.
+
+    Raises ConfigError, on every rank, for an unknown operator, no shapes, or a budget in which nothing at all was measured;
+    UnsupportedError on the interpreter.
+    """
+    _operator(op)
+    if not shapes or min(min(s) for s in shapes) < 1:
+        raise ConfigError(f"tune: shapes = {shapes}. At least one, each of three positive numbers. Pass other shapes.")
+    if measure is None and world.executor != "gpu":
+        raise UnsupportedError("tune: the world is interpreted. The hardware decides, so it takes GPUs. Use pknumba.tuning.predict, or a "
+                               "world on GPUs.")
+    path, end, say = file or user_file(), time.monotonic() + seconds, say or (lambda text: None)
+    if path is None:
+        raise ConfigError("tune: there is no home directory to keep results in. Results are kept in a file. Set PKNUMBA_TUNING_FILE.")
+    key, found = _key(world, op, dtype), {}
+    for number, shape in enumerate(shapes):
+        known = world.allgather(_known(path, key, shape))[0]
+        wanted = [c for c in candidates(op, shape, world.size, key["sms"], limit=limit, dtype=dtype) if c not in known]
+        for at in range(0, len(wanted), 4):
+            if any(world.allgather(time.monotonic() > end)):
+                break
+            times = (measure or on_gpus)(world, op, shape, dtype, wanted[at:at + 4])
+            known |= times
+            if world.rank == 0:
+                _append(path, key, shape, times)
+        if known:
+            found[shape] = min(known.items(), key=lambda item: item[1])
+            config, best = found[shape]
+            done = f"{number + 1} of {len(shapes)}: {op} {'x'.join(map(str, shape))}"
+            say(f"{done} {best * 1e6:.1f} us, {len(known)} tried: {_short(config)}")
+    if not found:
+        raise ConfigError(f"tune: {seconds:g} seconds were over before anything was measured. Compiling takes seconds for each "
+                          "configuration. Give more time; what is compiled once stays.", seconds=seconds)
+    return found
+
+
+def best_of(path, op=None):
+    """[line] of the fastest configuration of every card, world, operator, shape and dtype in a file.
+
+    Raises ConfigError where there is none (of that operator).
+    """
+    best = {}
+    for r in lines(path):
+        key = r["card"], r["sms"], r["world"], r["op"], tuple(r["shape"]), r["dtype"]
+        if op in (None, r["op"]) and (key not in best or r["us"] < best[key]["us"]):
+            best[key] = r
+    if not best:
+        raise ConfigError(f"tune: {path.name} has no results{f' of {op}' if op else ''}. It is filled by scripts/tune.py. Run that first.")
+    return list(best.values())
+
+
+def foreign(path, card):
+    """The other cards that a file has results of, if it has none of this one: a file that was copied from another machine."""
+    cards = {r["card"] for r in lines(path)}
+    return sorted(cards) if cards and card not in cards else []
+
+
+def _key(world, op, dtype):
+    return dict(card=world.card, sms=min(world.allgather(world.num_sms)), world=world.size, op=op, dtype=dtype)
+
+
+def _known(path, key, shape):
+    """{config: seconds} of a shape that the file has."""
+    kind = _operator(key["op"]).config
+    wanted = {**key, "shape": list(shape)}
+    return {kind(**r["config"]): r["us"] * 1e-6 for r in lines(path) if all(r[name] == value for name, value in wanted.items())}
+
+
+def _append(path, key, shape, times):
+    """Add lines, each whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    with path.open("a+b") as file:
+        if file.tell() and path.read_bytes()[-1:] != b"\n":
+            file.write(b"\n")                   # a tuner was killed in the middle of a line
+        for config, seconds in times.items():
+            line = {**key, "shape": list(shape), "class": list(shape_class(shape)), "config": vars(config), "us": round(seconds * 1e6, 3),
+                    "when": when}
+            file.write(json.dumps(line).encode() + b"\n")
+            file.flush()
+
+
+def _short(config):
+    default = type(config)()
+    return ", ".join(f"{k}={v}" for k, v in vars(config).items() if v != getattr(default, k)) or "the default"
+
+
+def on_gpus(world, op, shape, dtype, configs):
+    """{config: seconds of a call}: each result compared with the first one's, then timed in turns; the maximum over ranks."""
+    sets = [_arrays(world, op, shape, dtype) for _ in range(max(1, min(4, ROTATE // (2 * sum(_sizes(shape))))))]
+    runs, first, estimate = {}, None, max(predict(op, *shape, world.size).seconds, 3e-6)
+    batch = max(len(sets), min(64, round(LENGTH / estimate)))
+    for config in configs:
+        def calls(stream, config=config):
+            for i in range(batch):
+                call, *arrays = sets[i % len(sets)]
+                call(*arrays, config=config, stream=stream)
+        runs[config] = Graph(world, calls)
+        mine = _sample(sets[0][-1])
+        first = mine if first is None else first
+        if not all(world.allgather(bool(np.allclose(mine, first, rtol=0.03, atol=0.03)))):
+            raise ConfigError(f"tune: {_short(config)} gives another result of {op} {shape} than {_short(configs[0])}. One of them is "
+                              "wrong. Report it.", config=config)
+    times = {config: [] for config in configs}
+    for _ in range(ROUNDS):
+        for config, graph in runs.items():
+            world.barrier()
+            times[config].append(graph.seconds() / batch)
+    for graph in runs.values():
+        graph.close()
+    everyone = world.allgather({c: times[c] for c in configs})
+    return {c: float(np.median([max(round_) for round_ in zip(*(each[c] for each in everyone))])) for c in configs}
+
+
+def _sizes(shape):
+    m, n, k = shape
+    return m * k, k * n, m * n
+
+
+def _arrays(world, op, shape, dtype):
+    """(function, A, B, out) of this rank: random numbers, the same few over and over."""
+    import pknumba
+    m, n, k = shape
+    gathered, rng, kind = op == "all_gather_gemm", np.random.default_rng(world.rank), dtype_of(dtype)
+    rows = len(np.array_split(range(m), world.size)[world.rank]) if gathered else m
+    some = rng.standard_normal(1 << 18, dtype=np.float32)
+    A = world.asarray(np.resize(some, (rows, k)).astype(kind))
+    B = world.asarray((np.resize(some[::-1], (k, n)) / np.float32(k**0.5)).astype(kind))
+    call, shared = getattr(pknumba, op), op == "gemm_all_reduce"
+    more = {"rows": m} if gathered else {}
+    out = world.symmetric((m, n), dtype) if shared else call(world, A, B, **more)
+
+    def fire(A, B, out, config, stream):
+        return call(world, A, B, out=out, config=config, stream=stream, **more)
+    return fire, A, B, out
+
+
+def _sample(out):
+    """The first rows of a result as float32."""
+    info = describe(out.local if hasattr(out, "local") else out)
+    rows, kind = min(64, info.shape[0]), dtype_of(info.dtype)
+    pitch = info.strides[0]
+    data = bytes(driver.copy_out(info.pointer, (rows - 1) * pitch + info.shape[1] * kind.itemsize))
+    return np.stack([np.frombuffer(data, kind, info.shape[1], row * pitch) for row in range(rows)]).astype(np.float32)
