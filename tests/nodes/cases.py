@@ -46,10 +46,17 @@ def products(world, m, n, k, calls=2, seed=0):
         assert np.array_equal(gathered, (As[0].astype("f4") @ B.astype("f4")).astype(bf16))
 
 
-def everything(world):
+def everything(world, calls=2):
     """All cases on this world; the dtypes take turns."""
     cases = CASES + (EXCHANGES if world.layout.even else [])
     for i, (name, arguments, shape) in enumerate(cases):
-        collective(world, name, arguments, shape, list(DTYPES)[i % 4], seed=i)
-    products(world, 40, 72, 50)
+        collective(world, name, arguments, shape, list(DTYPES)[i % 4], calls, seed=i)
+    products(world, 40, 72, 50, calls)
     products(world, 7, 16, 8, calls=1)
+
+
+def once(world):
+    """Every operator once."""
+    for name in ("all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", *(("all_to_all",) if world.layout.even else ())):
+        collective(world, *next(case for case in CASES[::-1] + EXCHANGES if case[0] == name), calls=1)
+    products(world, 40, 24, 16, calls=1)

@@ -13,7 +13,7 @@ ROOT = HERE.parent.parent
 OWN = ("OMPI_", "PMIX_", "PMI_", "PRTE_")      # of an mpirun around the tests, or of scripts/env.sh, whose mapping is for one host
 ENV = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_osc": "^ucx", "OMP_NUM_THREADS": "1",
        "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-TCP = ("--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp", "--bind-to", "none")
+TCP = ("--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp", "--bind-to", "none", "--prtemca", "odls_base_sigkill_timeout", "1")
 
 
 def command_of_mpirun():

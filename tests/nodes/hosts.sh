@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Two hosts, alpha and beta, on one machine: a network namespace, host name, /dev/shm and process table each, joined by one cable.
+# Two hosts, alpha and beta, on one machine: a network namespace, host name, /dev/shm, TMPDIR and process table each, joined by a cable.
 #   hosts.sh FOLDER COMMAND...      runs the command on alpha; FOLDER/agent HOST COMMAND... is how it reaches the other (no ssh)
 # Everything lives in namespaces of this one process: when it ends, all of it is gone, whatever happened inside.
 set -euo pipefail
@@ -7,6 +7,7 @@ if [ -z "${INSIDE_HOSTS:-}" ]; then
     INSIDE_HOSTS=1 exec unshare --user --map-root-user --net --mount --uts --ipc --pid --fork --kill-child --mount-proc bash "$0" "$@"
 fi
 folder=$1; shift
+export TMPDIR=/mnt          # process numbers begin anew on every host: what earlier runs left in /tmp would be taken for one's own
 
 cat >"$folder/hosts" <<'END'
 127.0.0.1 localhost
@@ -16,7 +17,7 @@ END
 declare -A host
 for name in alpha beta; do
     unshare --net --uts --mount --ipc --pid --fork --kill-child --mount-proc bash -c "
-        hostname $name; mount -t tmpfs none /dev/shm; mount --bind '$folder/hosts' /etc/hosts; ip link set lo up
+        hostname $name; mount -t tmpfs none /dev/shm; mount -t tmpfs none /mnt; mount --bind '$folder/hosts' /etc/hosts; ip link set lo up
         touch '$folder/$name.ready'; exec sleep infinity" &
     outer=$!
     until [ -e "$folder/$name.ready" ] || ! kill -0 $outer; do sleep 0.01; done
@@ -31,7 +32,7 @@ cat >"$folder/agent" <<END
 #!/usr/bin/env bash
 # mpirun's launch agent: as "ssh HOST COMMAND", into the namespaces of that host.
 host=\$1; shift
-pid=\$(cat "$folder/\$host.pid") && exec nsenter -t "\$pid" -n -u -m -i -p -- bash -c "\$*"
+pid=\$(cat "$folder/\$host.pid") && TMPDIR=/mnt exec nsenter -t "\$pid" -n -u -m -i -p -- bash -c "\$*"
 END
 chmod +x "$folder/agent"
 # The command sees this level's processes, so that it can end a host or unplug its cable.

@@ -73,7 +73,7 @@ class SpanningWorld(World):
         try:
             yield
         except PknumbaError as error:
-            if isinstance(error, HangError) or hasattr(error, "nodes") or hasattr(error, "failed_rank"):
+            if isinstance(error, (HangError, WorldError)):
                 self._break(str(error))
             if not hasattr(error, "nodes"):
                 node, group = self.layout.names[self.here[0]], self.layout.groups[self.here[0]]
@@ -157,6 +157,9 @@ class SpanningWorld(World):
     def _break(self, why):
         if not self._broken:
             self._broken = why
+            heap = getattr(self._here, "heap", None)
+            if heap is not None and hasattr(heap, "failed"):
+                heap.failed(WorldError(f"World: {why}"))                # for ranks of this node that wait in a kernel
             self._node._break(why)               # every other rank is told
 
     # ---- the end
