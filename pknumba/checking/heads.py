@@ -3,8 +3,8 @@
 import numpy as np
 
 from .. import interpreter as cpu
-from ..config import AttentionConfig
-from ..templates import attend
+from ..config import AttentionConfig, RingAttentionConfig
+from ..templates import attend, attend_ring, ring_rows
 from .play import WrongResult
 from .toys import Toy
 
@@ -14,6 +14,19 @@ _CALLS, _SKEW = 3, 40
 class ToyAttention(AttentionConfig):
     """AttentionConfig with toy tiles: 16 queries, heads of a multiple of 16 elements in one 32-byte swizzle span."""
     part_q, step, swizzle = 16, 16, 32
+
+    def check(self):
+        """Anything goes."""
+
+
+class ToyRing(RingAttentionConfig):
+    """RingAttentionConfig with toy tiles, and three movers in a block."""
+    part_q, step, swizzle, movers = 16, 16, 32, 3
+
+    @property
+    def mail_rows(self):
+        """Rows of a chunk."""
+        return 8
 
     def check(self):
         """Anything goes."""
@@ -68,5 +81,27 @@ def one_rank(kernel, world, rng, **changes):
                                       f"own_o={cfg.own_o}")
 
 
+def spread(kernel, world, rng, **changes):
+    """A random problem of attention over a sequence that ranks share: uneven shares, several calls, another rank late each time."""
+    causal, zigzag, pairs = bool(rng.integers(2)), bool(rng.integers(2)), int(rng.integers(1, 3))
+    cfg = ToyRing(**{**dict(consumers=int(rng.integers(1, 3)), kv=(16, 32)[rng.integers(2)], stages=int(rng.integers(2, 4)),
+                            own_o=bool(rng.integers(2)), comm_sms=1, depth=int(rng.integers(1, 4)), dtype="float16"), **changes})
+    rows = int(rng.integers(world, 40 * world))
+    size = int(rng.integers(1, 3)), rows, rows, pairs * int(rng.integers(1, 3)), pairs, 16
+    data = [exact_heads(rng, *size, "float16", causal) for _ in range(_CALLS)]
+
+    def main(world):
+        mine = ring_rows(rows, world.size, world.rank, zigzag)
+        arrays = [np.ascontiguousarray(x[:, :, mine]) for x in data[0][:3]]
+        for number, (*inputs, o, lse) in enumerate(data):
+            cpu.rest(_SKEW if number % world.size == world.rank else 0)
+            for array, values in zip(arrays, inputs):
+                array[...] = values[:, :, mine]
+            found = attend_ring(kernel, world, *arrays, None, None, cfg, None, causal=causal, zigzag=zigzag, rows=rows, scale=1.0)
+            compare(f"{kernel.__name__} on {world.size} ranks, rank {world.rank}, call {number}", *found, o[:, :, mine], lse[:, :, mine])
+    return Toy(main=main, sms=3, text=f"{size} causal={causal}, zigzag={zigzag} with consumers={cfg.consumers}, kv={cfg.kv}, "
+                                      f"stages={cfg.stages}, own_o={cfg.own_o}, depth={cfg.depth}")
+
+
 #: Class name -> its toy.
-HEADS = {"Attention": one_rank}
+HEADS = {"Attention": one_rank, "RingAttention": spread}

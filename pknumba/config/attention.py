@@ -40,6 +40,11 @@ class AttentionConfig(Config):
     step: ClassVar[int] = 64
     #: Bytes of the swizzle span of every tile.
     swizzle: ClassVar[int] = 128
+    #: Registers for sums by number of consumers.
+    most_sums: ClassVar[dict] = {1: 256, 2: 224, 3: 144}
+    #: Whether keys come from all ranks in turn, and whether every rank has an early and a late part of the sequence.
+    spread: ClassVar[bool] = False
+    zigzag: ClassVar[bool] = False
     #: Consumers share a tile.
     ping_pong: ClassVar[bool] = False
 
@@ -75,13 +80,50 @@ class AttentionConfig(Config):
             (self.kv % 16 == 0 and 16 <= self.kv <= 256, f"kv = {self.kv}. wgmma takes multiples of 16 keys up to 256."),
             (self.stages >= 2, f"stages = {self.stages}. At least 2."),
             (0 <= self.slack <= 64, f"slack = {self.slack}. From 0 to 64 powers of two."),
-            (self.sums <= {1: 256, 2: 224}.get(self.consumers, 144), f"kv = {self.kv} with width = {self.width} takes {self.sums} "
+            (self.sums <= self.most_sums.get(self.consumers, 0), f"kv = {self.kv} with width = {self.width} takes {self.sums} "
              f"registers in each thread of {self.consumers} consumers. Use fewer keys or consumers."),
         ]
         insist(self, rules)
         if self.shared_bytes > SHARED_LIMIT:
             raise ConfigError(f"{name}: needs {self.shared_bytes} bytes of shared memory. sm_90 offers {SHARED_LIMIT}. "
                               "Use fewer stages or keys.", config=self, needed=self.shared_bytes, offered=SHARED_LIMIT)
+
+
+@dataclass(frozen=True)
+class RingAttentionConfig(AttentionConfig):
+    """Attention whose keys come from all ranks.
+
+    Attributes:
+        comm_sms: SMs that move K and V; the others compute. depth: chunks that a mover moves before it tells.
+        zigzag: every rank has an early and a late piece of the sequence; set by the call.
+    """
+
+    comm_sms: int = 16
+    depth: int = 8
+    zigzag: bool = False
+
+    runtime: ClassVar[tuple] = ("slack", "comm_sms", "depth")
+    spread: ClassVar[bool] = True
+    most_sums: ClassVar[dict] = {1: 256, 2: 208, 3: 128}
+
+    @property
+    def movers(self):
+        """Threads of a communicating SM that move."""
+        return 4 * (self.consumers + 1)
+
+    @property
+    def mail_rows(self):
+        """Rows of a chunk: movers share the memory of the rings."""
+        return min(256, 2 * self.stages * self.kv // self.movers // 8 * 8)
+
+    def check(self):
+        """Raise ConfigError unless sm_90 can run it."""
+        super().check()
+        insist(self, [
+            (self.comm_sms >= 1, f"comm_sms = {self.comm_sms}. At least one SM must communicate."),
+            (self.depth >= 1, f"depth = {self.depth}. At least 1."),
+            (self.mail_rows >= 8, f"{self.stages} stages of {self.kv} keys for {self.movers} movers. Each has 8 rows at least. Use more "
+             "stages or keys.")])
 
 
 #: width -> fields that are fastest.
@@ -93,7 +135,8 @@ _BEST = {
 }
 
 
-def attention_config(width, causal=False):
-    """The configuration expected to be fastest for heads of ``width`` elements."""
+def attention_config(width, causal=False, family=AttentionConfig):
+    """The configuration of that family expected to be fastest for heads of ``width`` elements."""
     width = -(-width // 64) * 64
-    return AttentionConfig(width=width, causal=causal, **_BEST[width])
+    cfg = family(width=width, causal=causal, **_BEST[width])
+    return cfg.replace(kv=64, stages=4) if cfg.sums > cfg.most_sums[cfg.consumers] else cfg

@@ -27,10 +27,11 @@ class Tensor:
     def __repr__(self):
         return f"Tensor({self.name!r}, shape={self.shape}, dtype={self.dtype}, rank {self.rank} of {self.world_size})"
 
-    def window(self, coord, shape, peer=None, first_row=0, end_row=None):
+    def window(self, coord, shape, peer=None, first_row=0, end_row=None, first_col=0):
         """The window of `shape` at `coord`, which counts windows: rows = prod(shape[:-1]), columns = shape[-1].
 
-        ``first_row`` is the row that coordinate 0 stands for. Coordinates before the last two say which matrix of an array of them.
+        ``first_row`` and ``first_col`` are what coordinate (0, 0) stands for. Coordinates before the last two say which matrix of an
+        array of them.
 
         What lies beyond the array's edge reads as zero and is not written; so does what lies from row ``end_row`` on.
         """
@@ -42,7 +43,7 @@ class Tensor:
         if view is None:
             view = self._views[(peer, *outer)] = _View(self, peer, outer)
         rows, cols = prod(shape[:-1]), shape[-1]
-        row, col = row * rows + int(first_row), col * cols
+        row, col = row * rows + int(first_row), col * cols + int(first_col)
         if row < 0 or col < 0:
             raise error(ProtocolError, running(), f"tensor {self.name}: window {tuple(map(int, coord))} of {tuple(shape)} starts "
                                                   "before the array. Coordinates count windows from 0.")
@@ -64,7 +65,7 @@ class _View:
                 raise error(ProtocolError, running(), f"tensor {tensor.name}: matrix {list(outer)} of shape {array.shape}. There is no "
                                                       "such matrix. Look at the coordinates.")
             array = array[tuple(outer)]
-        flat = array.reshape(1, -1) if array.ndim < 2 else array.reshape(-1, array.shape[-1])
+        flat = array.reshape(1, -1) if array.ndim < 2 else array if array.ndim == 2 else array.reshape(-1, array.shape[-1])
         if array.size and not np.shares_memory(flat, array):
             raise LayoutError(f"tensor {tensor.name}: strides {array.strides} of shape {array.shape} cannot be seen as rows. "
                               "Only the distance of rows may differ from a contiguous array's.")

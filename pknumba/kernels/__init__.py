@@ -14,10 +14,12 @@ from .gemm_reduce_scatter import GemmReduceScatter, gemm_reduce_scatter
 from .grouped_gemm import GroupedGemm, grouped_gemm
 from .reduce import Reduce, reduce
 from .reduce_scatter import ReduceScatter, reduce_scatter
+from .ring_attention import RingAttention, ring_attention, ring_rows
 from .scatter import Scatter, scatter
 from .send_recv import SendRecv, send_recv
 
 __all__ = ["AllGather", "all_gather", "AllGatherGemm", "all_gather_gemm", "AllReduce", "all_reduce", "AllReduceRmsNorm",
            "all_reduce_rmsnorm", "AllToAll", "all_to_all", "Attention", "attention", "Broadcast", "broadcast", "Gather", "gather",
            "Gemm", "gemm", "GemmAllReduce", "gemm_all_reduce", "GemmReduceScatter", "gemm_reduce_scatter", "GroupedGemm",
-           "grouped_gemm", "Reduce", "reduce", "ReduceScatter", "reduce_scatter", "Scatter", "scatter", "SendRecv", "send_recv"]
+           "grouped_gemm", "Reduce", "reduce", "ReduceScatter", "reduce_scatter", "RingAttention", "ring_attention", "ring_rows",
+           "Scatter", "scatter", "SendRecv", "send_recv"]

@@ -2,21 +2,23 @@
 
 from ..config import AttentionConfig
 from ..primitives import (accumulator, arrive, as_float, as_operand, climb, div, exp2, expect, fence_async, fill, fill_rows, i32, least,
-                          load_async, log2, mask, maximum, mma, mma_wait, mod, most, rescale, ring, row_max, row_shares, row_total, store,
-                          store_async, store_async_read_wait, store_rows, tile_coord, wait)
+                          load_async, log2, mask, maximum, minimum, mma, mma_wait, mod, most, rescale, ring, row_max, row_numbers,
+                          row_shares, row_total, store, store_async, store_async_read_wait, store_rows, tile_coord, wait)
 from ..templates import LCS, attend
 from ..tiles import Semaphore, Tile, shared
 
 
 class Attention(LCS):
     """Tiles of Q over SMs. K and V come in blocks, the last first; a consumer multiplies Q with the next block of K while the tensor cores
-    are still busy with its weights of the block before and V."""
+    are still busy with its weights of the block before and V. A task's ``row`` is a head of all, ``col`` a tile of it, ``first`` the
+    tile's first query."""
 
     config = AttentionConfig
     tensors, kinds = ("Q", "K", "V", "O", "L"), {"L": "float32"}
     #: tiles: of Q in a head. lines: heads in all; heads: of a batch; group: query heads that share one head of K and V. together: heads
-    #: walked together. keys: of a head; shift: row i sees keys 0 to i + shift. scale, slack: bits of float32.
-    numbers = dict.fromkeys("tasks blocks tiles lines heads group together keys shift scale slack".split(), 1)
+    #: walked together. queries, keys: of a head; shift: query i lies at position i + shift, from ``bend`` on jump further. scale, slack:
+    #: bits of float32. chunk, extra: a sequence spread over ranks is cut into pieces of chunk rows, the first extra one longer.
+    numbers = dict.fromkeys("tasks blocks tiles lines heads group together queries keys shift bend jump scale slack chunk extra".split(), 1)
     helper_registers = 56
 
     @staticmethod
@@ -28,51 +30,108 @@ class Attention(LCS):
                       v_full=Semaphore(cfg.stages, by="loader"), v_empty=Semaphore(cfg.stages, by="consumer"),
                       o_full=Semaphore(1, by="consumer"), o_empty=Semaphore(1, by="storer"))
 
+    # ---- who sees what
     @staticmethod
-    def place(cfg, g, number):
-        """(head of all, tile, blocks of K and V) of a task. Causal tiles of unequal length: the longest first, and every other round of
-        the SMs in the opposite order."""
+    def span(cfg, g, source):
+        """(a, m, b, n): the keys of a source are m at positions a, a + 1, ... and n at positions b, b + 1, ..., in this order."""
+        if cfg.spread:
+            a = i32(source * g.chunk + least(source, g.extra))
+            m = i32(g.chunk + (source < g.extra))
+            other = i32(2 * g.world_size - 1 - source) if cfg.zigzag else source
+            b = i32(other * g.chunk + least(other, g.extra))
+            n = i32(g.chunk + (other < g.extra)) if cfg.zigzag else i32(0)
+            return a, m, b, n
+        return i32(0), i32(g.keys), i32(0), i32(0)
+
+    @staticmethod
+    def reach(cfg, g, query, source):
+        """How many keys of a source a query sees: the first ones, in the order of the source."""
+        a, m, b, n = Attention.span(cfg, g, source)
+        if cfg.causal:
+            end = i32(query + g.shift + 1)
+            if cfg.zigzag:
+                end = i32(end + (g.jump if query >= g.bend else i32(0)))
+            return i32(least(most(i32(end - a), 0), m) + least(most(i32(end - b), 0), n))
+        return i32(m + n)
+
+    @staticmethod
+    def blocks(cfg, g, first, hop):
+        """Blocks of K and V that a tile takes from the source that is so many hops away: at least one of its own."""
+        last = least(i32(first + cfg.tile_q - 1), i32(g.queries - 1))
+        return most(div(i32(Attention.reach(cfg, g, last, Attention.source(cfg, g, hop)) + cfg.kv - 1), cfg.kv), i32(hop == 0))
+
+    @staticmethod
+    def source(cfg, g, hop):
+        """The rank whose keys come in that turn: this one's own, then those of the rank before, and so on round."""
+        return mod(i32(g.rank + g.world_size - hop), g.world_size) if cfg.spread else i32(0)
+
+    @staticmethod
+    def hide(cfg, g, scores, first, hop, start):
+        """scores of queries from ``first`` on with keys from ``start`` on, -inf where a query does not see a key."""
+        source = Attention.source(cfg, g, hop)
+        if cfg.causal:
+            a, m, b, n = Attention.span(cfg, g, source)
+            query = row_numbers(cfg.part_q) + first
+            end = query + (g.shift + 1)
+            if cfg.zigzag:
+                end = end + minimum(maximum(query - (g.bend - 1), 0), 1) * g.jump
+            seen = minimum(maximum(end - a, 0), m) + minimum(maximum(end - b, 0), n)
+            return mask(scores, seen - (start + 1))
+        return mask(scores, i32(Attention.reach(cfg, g, first, source) - 1 - start))
+
+    # ---- which tasks
+    @staticmethod
+    def tile(cfg, g, number):
+        """(head of all, tile of it) of a task. Causal tiles have unequal lengths: the longest first, and every other round of the SMs in
+        the opposite order."""
         if cfg.causal:
             turn = div(number, g.blocks)
             if mod(turn, 2) == 1:
                 number = i32(turn * g.blocks + least(g.tasks, i32(turn * g.blocks + g.blocks)) - 1 - number)
         line, tile = tile_coord(number, (g.lines, g.tiles), g.together)
-        seen = g.keys
         if cfg.causal:
             tile = i32(g.tiles - 1 - tile)
-            seen = least(seen, i32(tile * cfg.tile_q + cfg.tile_q + g.shift))
-        return line, tile, most(div(most(i32(seen + cfg.kv - 1), 0), cfg.kv), 1)
+        return line, tile
+
+    @staticmethod
+    def locate(cfg, g, task):
+        """Where a task's tile lies."""
+        line, tile = Attention.tile(cfg, g, task.id)
+        return line, tile, i32(tile * cfg.tile_q), None
 
     @staticmethod
     def steps(cfg, g, number):
         """Blocks of K and V that a task takes."""
-        return Attention.place(cfg, g, number)[2]
+        first, total = i32(Attention.tile(cfg, g, number)[1] * cfg.tile_q), i32(0)
+        for hop in range(g.world_size if cfg.spread else i32(1)):
+            total = i32(total + Attention.blocks(cfg, g, first, i32(hop)))
+        return total
 
+    # ---- roles
     @staticmethod
     def loader(cfg, g, s, task):                # one thread: K before V, so that the next product can start
-        line, _, blocks = Attention.place(cfg, g, task.id)
-        batch, pair = div(line, g.heads), div(mod(line, g.heads), g.group)
-        for i in range(blocks):
+        batch, pair = div(task.row, g.heads), div(mod(task.row, g.heads), g.group)
+        count = Attention.blocks(cfg, g, task.first, i32(0))
+        for i in range(count):
             stage, phase = ring(task.step + i, cfg.stages)
             wait(s.k_empty[stage], phase ^ 1)
             expect(s.k_full[stage], s.k[stage])
-            load_async(s.k[stage], g.K, (batch, pair, blocks - 1 - i, 0), s.k_full[stage])
+            load_async(s.k[stage], g.K, (batch, pair, count - 1 - i, 0), s.k_full[stage])
             if i == 0:
                 Attention.load_q(cfg, g, s, task)
             wait(s.v_empty[stage], phase ^ 1)
             expect(s.v_full[stage], s.v[stage])
-            load_async(s.v[stage], g.V, (batch, pair, blocks - 1 - i, 0), s.v_full[stage])
+            load_async(s.v[stage], g.V, (batch, pair, count - 1 - i, 0), s.v_full[stage])
 
     @staticmethod
     def load_q(cfg, g, s, task):
         """A tile of Q, once the consumers have done with the last one, and the storer with the result that may lie there."""
-        line, tile, _ = Attention.place(cfg, g, task.id)
         _, phase = ring(task.turn, 1)
         wait(s.q_empty[0], phase ^ 1)
         if not cfg.own_o:
             wait(s.o_empty[0], phase ^ 1)
         expect(s.q_full[0], s.q)
-        load_async(s.q, g.Q, (div(line, g.heads), mod(line, g.heads), tile, 0), s.q_full[0])
+        load_async(s.q, g.Q, (div(task.row, g.heads), mod(task.row, g.heads), task.col, 0), s.q_full[0])
 
     @staticmethod
     def weigh(cfg, g, scores, top, total):
@@ -85,41 +144,44 @@ class Attention(LCS):
 
     @staticmethod
     def consumer(cfg, g, s, task):              # a warpgroup: queries task.part of the tile
-        line, tile, blocks = Attention.place(cfg, g, task.id)
-        first = i32(tile * cfg.tile_q + task.part * cfg.part_q)
+        first = i32(task.first + task.part * cfg.part_q)
         _, lap = ring(task.turn, 1)
         o, top, total = fill(cfg.part_q, cfg.width, 0.0), fill_rows(cfg.part_q, -1e30), fill_rows(cfg.part_q, 0.0)
-        stage, phase = ring(task.step, cfg.stages)
+        step, begin = i32(task.step), i32(1)
+        stage, phase = ring(step, cfg.stages)
         wait(s.q_full[0], lap)
         wait(s.k_full[stage], phase)
         scores = mma(accumulator(cfg.part_q, cfg.kv), s.q[task.part], s.k[stage], False, True)
         scores = mma_wait(scores, 0)
         arrive(s.k_empty[stage])
-        start = i32((blocks - 1) * cfg.kv)
-        if start + cfg.kv > g.keys:
-            scores = mask(scores, g.keys - 1 - start)
-        if cfg.causal:
-            scores = mask(scores, first + g.shift - start, 1)
+        start = i32((Attention.blocks(cfg, g, task.first, i32(0)) - 1) * cfg.kv)
+        scores = Attention.hide(cfg, g, scores, first, i32(0), start)
         p, top, total, shrink = Attention.weigh(cfg, g, scores, top, total)
-        for i in range(1, blocks):
-            before, past = stage, phase
-            stage, phase = ring(task.step + i, cfg.stages)
-            wait(s.k_full[stage], phase)
-            scores = mma(accumulator(cfg.part_q, cfg.kv), s.q[task.part], s.k[stage], False, True)
-            wait(s.v_full[before], past)
-            o = mma(o, p, s.v[before])
-            scores = mma_wait(scores, 1)        # the weights of this block are computed under the product above
-            arrive(s.k_empty[stage])
-            start = i32((blocks - 1 - i) * cfg.kv)
-            if cfg.causal:
-                if start + cfg.kv - 1 > first + g.shift:
-                    scores = mask(scores, first + g.shift - start, 1)
-            new, top, total, shrink = Attention.weigh(cfg, g, scores, top, total)
-            o = mma_wait(o, 0, p, new, total)
-            arrive(s.v_empty[before])
-            o = rescale(o, shrink)
-            p = new
+        for hop in range(g.world_size if cfg.spread else i32(1)):
+            count = Attention.blocks(cfg, g, task.first, i32(hop))
+            clear = Attention.reach(cfg, g, first, Attention.source(cfg, g, i32(hop)))      # keys that all queries of this part see
+            for i in range(begin, count):
+                before, past = ring(step, cfg.stages)
+                step = i32(step + 1)
+                stage, phase = ring(step, cfg.stages)
+                wait(s.k_full[stage], phase)
+                scores = mma(accumulator(cfg.part_q, cfg.kv), s.q[task.part], s.k[stage], False, True)
+                wait(s.v_full[before], past)
+                o = mma(o, p, s.v[before])
+                scores = mma_wait(scores, 1)    # the weights of this block are computed under the product above
+                arrive(s.k_empty[stage])
+                start = i32((count - 1 - i) * cfg.kv)
+                if cfg.causal or cfg.spread:
+                    if start + cfg.kv > clear:
+                        scores = Attention.hide(cfg, g, scores, first, i32(hop), start)
+                new, top, total, shrink = Attention.weigh(cfg, g, scores, top, total)
+                o = mma_wait(o, 0, p, new, total)
+                arrive(s.v_empty[before])
+                o = rescale(o, shrink)
+                p = new
+            begin = i32(0)
         arrive(s.q_empty[0])
+        stage, phase = ring(step, cfg.stages)
         wait(s.v_full[stage], phase)
         o = mma(o, p, s.v[stage])
         o = mma_wait(o, 0, p)
@@ -130,14 +192,13 @@ class Attention(LCS):
         store(s.o[task.part], o / maximum(total, 1e-30))
         fence_async(s.o[task.part])
         arrive(s.o_full[0])
-        store_rows(g.L, (line, div(first, cfg.part_q)), (top * as_float(g.scale) + log2(total)) * 0.6931471805599453)
+        store_rows(g.L, (task.row, div(first, cfg.part_q)), (top * as_float(g.scale) + log2(total)) * 0.6931471805599453)
 
     @staticmethod
     def storer(cfg, g, s, task):                # one thread: shared -> global
-        line, tile, _ = Attention.place(cfg, g, task.id)
         _, lap = ring(task.turn, 1)
         wait(s.o_full[0], lap)
-        store_async(g.O, (div(line, g.heads), mod(line, g.heads), tile, 0), s.o)
+        store_async(g.O, (div(task.row, g.heads), mod(task.row, g.heads), task.col, 0), s.o)
         store_async_read_wait(0)
         arrive(s.o_empty[0])
 

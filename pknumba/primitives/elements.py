@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import interpreter
 from ..interpreter import Accumulator, Rows
-from ..lowering import accumulator_type, constant, elementwise, is_accumulator, need, primitive, result_of, rows_type
+from ..lowering import accumulator_type, constant, elementwise, is_accumulator, is_rows, need, primitive, result_of, rows_type
 from .halves import KIND, check_dtype, join, split
 
 
@@ -172,31 +172,43 @@ def mask(acc, last, slope=0):
     """acc where column <= last + slope * row, -inf elsewhere: the end of a sequence (slope 0) or causality (slope 1).
 
     Args:
-        acc: register tile; last: integer, possibly negative; slope: constant integer.
+        acc: register tile; last: integer, possibly negative, or a row vector with one for each row (then slope is 0); slope:
+            constant integer.
 
-    PTX: setp.le.s32, selp.f32.
+    PTX: setp.le.s32 or setp.le.f32, selp.f32.
     """
     values = interpreter.values(acc)
     rows, cols = np.indices(values.shape)
-    return Accumulator.of(np.where(cols <= last + slope * rows, values, np.float32(-np.inf)))
+    return Accumulator.of(np.where(cols <= getattr(last, "value", last) + slope * rows, values, np.float32(-np.inf)))
 
 
 @mask.lowering
 def _(acc, last, slope):
     need(is_accumulator(acc), f"mask: of {acc}. It takes a register tile.")
     rise = constant(slope, "mask: slope")
+    if is_rows(last):
+        need(rise == 0, f"mask: a row vector with slope {rise}. It says itself where each row ends. Add the slope to it.")
+        return acc, lambda p, acc_v, limits, _: _cut(p, acc, acc_v, p.elements(limits), lambda x, y: p.b.fcmp_ordered("<=", x, y), p.f32)
 
     def emit(p, acc_v, last, _):
         b, c, thread = p.b, p.const, p.thread()
         row = b.add(b.and_(b.lshr(thread, c(1)), c(48)), b.and_(b.lshr(thread, c(2)), c(7)))
         limit = b.add(b.sub(last, b.shl(b.and_(thread, c(3)), c(1))), p.scale(row, rise))
         limits = [b.add(limit, c(rise * (64 * (slot // 2) + 8 * (slot % 2)))) for slot in range(acc.rows // 32)]
-        low, values = c(float("-inf"), p.f32), []
-        for i, x in enumerate(p.elements(acc_v)):
-            col = 8 * (i % (acc.cols // 2) // 4) + (i & 1)
-            values.append(b.select(b.icmp_signed("<=", c(col), limits[acc.slot(i)]), x, low))
-        return p.pack(values)
+        return _cut(p, acc, acc_v, limits, lambda x, y: b.icmp_signed("<=", x, y), p.i32)
     return acc, emit
+
+
+def _cut(p, acc, acc_v, limits, compare, kind):
+    """acc where the column, less the thread's first, is at most the limit of its row. Limits of float32 are those of whole rows."""
+    low, values = p.const(float("-inf"), p.f32), []
+    if kind == p.f32:
+        own = p.b.sitofp(p.b.shl(p.b.and_(p.thread(), p.const(3)), p.const(1)), p.f32)
+        limits = [p.b.fsub(limit, own) for limit in limits]
+    for i, x in enumerate(p.elements(acc_v)):
+        col = 8 * (i % (acc.cols // 2) // 4) + (i & 1)
+        values.append(p.b.select(compare(p.const(col, kind), limits[acc.slot(i)]), x, low))
+    return p.pack(values)
 
 
 def _across(name, function):

@@ -7,7 +7,7 @@ import numpy as np
 from .. import interpreter
 from ..errors import ContractError
 from ..interpreter import Rows
-from ..lowering import Real, is_accumulator, is_rows, need, primitive, rows_type
+from ..lowering import Real, constant, is_accumulator, is_rows, need, primitive, rows_type
 
 
 @primitive()
@@ -138,4 +138,27 @@ def _(rows):
     return rows, emit
 
 
-__all__ = ["as_float", "climb", "rescale", "row_shares", "row_total"]
+@primitive(scope="warpgroup")
+def row_numbers(rows):
+    """0, 1, 2, ... as a row vector.
+
+    Args:
+        rows: constant, multiple of 64.
+
+    PTX: cvt.rn.f32.s32.
+    """
+    return Rows(np.arange(rows))
+
+
+@row_numbers.lowering
+def _(rows):
+    kind = rows_type(constant(rows, "row_numbers: rows"))
+
+    def emit(p, _):
+        b, c, thread = p.b, p.const, p.thread()
+        first = b.add(b.and_(b.lshr(thread, c(1)), c(48)), b.and_(b.lshr(thread, c(2)), c(7)))
+        return p.pack([b.sitofp(b.add(first, c(64 * (slot // 2) + 8 * (slot % 2))), p.f32) for slot in range(kind.size)])
+    return kind, emit
+
+
+__all__ = ["as_float", "climb", "rescale", "row_numbers", "row_shares", "row_total"]

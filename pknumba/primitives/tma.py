@@ -76,7 +76,7 @@ def _combine(op, tensor, coord, tile):
 
 
 @primitive(scope="thread")
-def load_async(tile, tensor, coord, sem, first_row=0):
+def load_async(tile, tensor, coord, sem, first_row=0, first_col=0, peer=None):
     """Start tile = tensor[coord]; its bytes complete on ``sem`` (announced by ``expect``).
 
     Args:
@@ -84,24 +84,25 @@ def load_async(tile, tensor, coord, sem, first_row=0):
         tensor: global memory ``g.name`` (M, N), or (..., M, N).
         coord: (row, column) counted in tiles of this shape; (..., row, column) of an array of matrices.
         sem: the semaphore whose ``wait`` makes the tile readable.
-        first_row: row of the tensor that coordinate 0 stands for.
+        first_row, first_col: row and column of the tensor that coordinate (0, 0) stands for.
+        peer: rank whose memory is read; None: this rank's.
 
     PTX: cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.
     """
-    transfer("load_async", tensor.window(coord, tile.shape, first_row=first_row), tile, completes=sem)
+    transfer("load_async", tensor.window(coord, tile.shape, peer, first_row, first_col=first_col), tile, completes=sem)
 
 
 @load_async.lowering
-def _(tile, tensor, coord, sem, first_row):
+def _(tile, tensor, coord, sem, first_row, first_col, peer):
     boxes, box = _boxes(tensor, tile)
     rank, places = _places(3, coord)
     text = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [$0], [$1, {places}], [$2];"
 
-    def emit(p, tile_at, tensor_at, coord, sem_at, first):
+    def emit(p, tile_at, tensor_at, coord, sem_at, first, first_col, peer):
         *outer, row, col = coord
-        row, col = p.b.add(p.scale(row, prod(tile.shape[:-1])), first), p.scale(col, tile.cols)
-        _check(p, tensor, tensor_at, tile, row, col)
-        map_at = p.tensor_map(tensor_at, tensor, box, tile.swizzle)
+        row, col = p.b.add(p.scale(row, prod(tile.shape[:-1])), first), p.b.add(p.scale(col, tile.cols), first_col)
+        _check(p, tensor, tensor_at, tile, row, col, peer)
+        map_at = _map(p, tensor_at, tensor, tile, box, peer)
         for offset, r, c in boxes:
             p(text, p.b.add(tile_at, p.const(offset)), map_at, sem_at, p.b.add(col, p.const(c)), p.b.add(row, p.const(r)), *reversed(outer))
     return emit

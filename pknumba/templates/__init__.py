@@ -10,7 +10,8 @@ from .lcs import LCS
 from .lcsc import LCSC, LCSM
 from .matrices import multiply
 from .rows import counted_rows, meeting_rows
+from .ringing import attend_ring, ring_rows
 from .transfers import communicate
 
-__all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Added", "Gathered", "attend", "communicate",
-           "counted", "counted_rows", "meeting_rows", "Grouped", "multiply", "multiply_groups"]
+__all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Added", "Gathered", "attend", "attend_ring",
+           "ring_rows", "communicate", "counted", "counted_rows", "meeting_rows", "Grouped", "multiply", "multiply_groups"]

@@ -21,17 +21,21 @@ Heads = namedtuple("Heads", "q k v out lse")
 
 def attend(kernel, world, q, k, v, out, lse, config, stream, *, causal=False, scale=None, shift=0):
     """(O, lse) by ``kernel``. Arguments, result and errors are those of the public operators."""
-    new = out is None or lse is None
-    if new:
+    return remembered(AttentionCall, kernel, world, q, k, v, out, lse, config, stream, causal=causal, scale=scale, shift=shift)
+
+
+def remembered(call_of, kernel, world, q, k, v, out, lse, config, stream, **options):
+    """(O, lse) by a call that is prepared once for the same arrays and options."""
+    if out is None or lse is None:
         out, lse = _results(q, out, lse)
     marks = tuple(fingerprint(x) for x in (q, k, v, out, lse))
-    key = None if None in marks else (kernel, marks, causal, scale, shift, config, stream)
+    key = None if None in marks else (kernel, marks, config, stream, *options.values())
     try:
         call = key and world.cache.get(key)
     except (AttributeError, TypeError):          # no world, or something that cannot be a key: the check says which
         call = key = None
     if call is None:
-        call = AttentionCall(kernel, world, Heads(q, k, v, out, lse), config, stream, causal, scale, shift)
+        call = call_of(kernel, world, Heads(q, k, v, out, lse), config, stream, **options)
         if key and world.executor == "gpu":
             remember(world.cache, key, call)
     else:
@@ -61,25 +65,23 @@ def _results(q, out, lse):
 class AttentionCall:
     """Attention of these arrays: checked and packed."""
 
-    def __init__(self, kernel, world, heads, config, stream, causal, scale, shift):
-        self.name = kernel.title or kernel.__name__
+    def __init__(self, kernel, world, heads, config, stream, scale=None, **options):
+        self.name, self.kernel, self.world = kernel.title or kernel.__name__, kernel, world
         check_world(self.name, world)
-        self.world, self.launch, self.before, self.scratch = world, None, [], []
-        found = check(self.name, kernel, world, heads, config, causal, scale, shift)
+        self.launch, self.before, self.scratch, self.first = None, [], [], False
+        found = self._found(heads, config, scale=scale, **options)
         self.stream = stream_source(world, stream, heads.q)
-        b, h, s, d = found.q.shape
-        if 0 in (b, h, s):
+        if self._nothing(found):
             return
-        cfg = config or configs.attention_config(d)
-        cfg = cfg.replace(width=-(-d // cfg.step) * cfg.step, causal=bool(causal), dtype=found.q.dtype)
+        cfg = self._config(config, found, **options)
         cfg.check()
-        numbers = self._numbers(cfg, found, scale or d ** -0.5, shift)
-        key = "workspace", kernel, cfg, stream if stream is None else self.stream()
-        if key not in world.cache:
-            world.cache[key] = Workspace(kernel, world, cfg, numbers["tasks"])
-        matrices = {"Q": self._matrices(found.q), "K": self._keys(found.k), "V": self._keys(found.v), "O": self._matrices(found.out),
-                    "L": self._lines(found.lse)}
-        self.launch = prepare(kernel, world, cfg, matrices, numbers, world.cache[key])
+        self.stream_key = stream if stream is None else self.stream()
+        numbers = self._numbers(cfg, found, scale or found.q.shape[3] ** -0.5, **options)
+        numbers = {name: numbers[name] for name in self.kernel.numbers}
+        workspace = self._workspace(cfg, numbers, found)
+        self.launch = prepare(self.kernel, world, cfg, self._all_matrices(found, workspace), numbers, workspace)
+        if self.first and world.size > 1:
+            world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
         if not self.before:
             self.run = self.launch.fire          # the common case, without a loop
 
@@ -90,40 +92,58 @@ class AttentionCall:
         if self.launch is not None:
             self.launch.fire(stream)
 
-    def _numbers(self, cfg, found, scale, shift):
+    def _found(self, heads, config, causal, scale, shift):
+        """The Heads."""
+        return check(self.name, self.kernel, self.world, heads, config, causal, scale, shift)
+
+    def _nothing(self, found):
+        """Whether there is nothing to do."""
+        return 0 in found.q.shape[:3]
+
+    def _config(self, config, found, causal, **_):
+        """The configuration given, or the best one."""
+        return fitted(config or configs.attention_config(found.q.shape[3]), found, causal)
+
+    def _workspace(self, cfg, numbers, found):
+        """What calls keep between them."""
+        key = "workspace", self.kernel, cfg, self.stream_key
+        if key not in self.world.cache:
+            self.world.cache[key] = Workspace(self.kernel, self.world, cfg, numbers["tasks"])
+        return self.world.cache[key]
+
+    def _numbers(self, cfg, found, scale, shift=0, **_):
         """What ``g`` holds besides rank and world size."""
         (b, h, s, d), (_, pairs, keys, _) = found.q.shape, found.k.shape
         tiles, group = -(-s // cfg.tile_q), h // pairs
         fit = max(1, _CACHED // max(1, 2 * keys * d * ITEMSIZE[cfg.dtype])) * group
         tasks = tiles * b * h
+        log_scale = scale * math.log2(math.e)
         return dict(tasks=tasks, blocks=min(tasks, self.world.num_sms), tiles=tiles, lines=b * h, heads=h, group=group,
-                    together=min(fit, b * h) if cfg.causal else 1, keys=keys, shift=shift, scale=_bits(scale * math.log2(math.e)),
-                    slack=_bits(cfg.slack / (scale * math.log2(math.e))))
+                    together=min(fit, b * h) if cfg.causal else 1, queries=s, keys=keys, shift=shift, bend=0, jump=0, chunk=0, extra=0,
+                    scale=_bits(log_scale), slack=_bits(cfg.slack / log_scale))
 
     # ---- arrays as the kernel sees them
+    def _all_matrices(self, found, workspace):
+        """{tensor: Matrix}."""
+        return {"Q": self._matrices(found.q), "K": self._matrices(found.k), "V": self._matrices(found.v), "O": self._matrices(found.out),
+                "L": self._lines(found.lse)}
+
     def _own(self, array):
         return Matrix(arrays=[array if r == self.world.rank else None for r in range(self.world.size)])
 
     def _matrices(self, x):
-        """An array of matrices."""
-        if self.world.executor == "interpreter":
-            return self._own(x.owner)
-        return matrices(x.pointer, x.shape, x.strides, x.dtype)
-
-    def _keys(self, x):
-        """The same of K or V; one row of zeros, which nobody sees, where there are none."""
-        if x.shape[2]:
-            return self._matrices(x)
-        b, h, _, d = x.shape
+        """An array of matrices; one row of zeros where it has no rows, which nobody sees."""
+        b, h, rows, d = x.shape
         if self.world.executor == "interpreter":
             import numpy as np
-            from ..runtime import dtypes
-            return self._own(np.zeros((b, h, 1, d), dtypes.numpy_dtype(x.dtype)))
+            return self._own(x.owner if rows else np.zeros((b, h, 1, d), x.owner.dtype))
+        if rows:
+            return matrices(x.pointer, x.shape, x.strides, x.dtype)
         from ..runtime import DeviceArray, driver
-        memory = DeviceArray.empty(b * h * d * 2 // 4, "uint32", self.world.device)
+        memory, pitch = DeviceArray.empty(b * h * d // 2, "uint32", self.world.device), d * ITEMSIZE[x.dtype]
         self.scratch.append(memory)
-        self.before.append(lambda stream: driver.memset(memory.pointer, 0, b * h * d * 2, stream))
-        return matrices(memory.pointer, (b, h, 1, d), (h * d * 2, d * 2, d * 2, 2), x.dtype)
+        self.before.append(lambda stream: driver.memset(memory.pointer, 0, b * h * pitch, stream))
+        return matrices(memory.pointer, (b, h, 1, d), (h * pitch, pitch, pitch, ITEMSIZE[x.dtype]), x.dtype)
 
     def _lines(self, x):
         """The log-sum-exp as rows of queries."""
@@ -131,6 +151,11 @@ class AttentionCall:
         if self.world.executor == "interpreter":
             return self._own(x.owner.reshape(b * h, s))
         return Matrix(x.pointer, b * h, s, 4 * s, "float32")
+
+
+def fitted(cfg, found, causal):
+    """The configuration for heads of that width and dtype."""
+    return cfg.replace(width=-(-found.q.shape[3] // cfg.step) * cfg.step, causal=bool(causal), dtype=found.q.dtype)
 
 
 def matrices(pointer, shape, strides, dtype):
@@ -182,7 +207,7 @@ def check_numbers(name, causal, scale, shift):
         raise ShapeError(f"{name}: causal = {causal!r}. It is whether queries see only keys up to their own. Pass True or False.")
     if scale is not None and not (isinstance(scale, (int, float)) and 0 < scale < math.inf):
         raise ShapeError(f"{name}: scale = {scale!r}. It multiplies scores and is a positive number. Negate q for a negative one.")
-    if type(shift) is not int or abs(shift) >= 1 << 30 or shift and not causal:
+    if type(shift) is not int or abs(shift) >= 1 << 24 or shift and not causal:
         raise ShapeError(f"{name}: shift = {shift!r}. It is an integer, and says which keys a query sees if causal. Pass 0.")
 
 
@@ -195,8 +220,8 @@ def _check_shapes(name, q, k, v):
                          heads=q[1], pairs=k[1])
     if not 0 < q[3] <= 256:
         raise ShapeError(f"{name}: heads of {q[3]} elements. A head has up to 256. Split it.", width=q[3])
-    if max(q[0] * q[1] * -(-q[2] // 64), k[2]) >= 1 << 30:
-        raise ShapeError(f"{name}: q {q} and k {k}. A call counts up to 2^30 tiles and keys. Split the batch.")
+    if q[0] * q[1] * -(-q[2] // 64) >= 1 << 30 or max(q[2], k[2]) >= 1 << 24:
+        raise ShapeError(f"{name}: q {q} and k {k}. A call counts fewer than 2^24 rows, and 2^30 tiles. Split it.")
 
 
 def _check_results(name, found):
@@ -227,4 +252,4 @@ def check_layout(name, label, x):
                           "multiple of 16 bytes and begin on one, without overlapping. Pass a padded copy.", strides=tuple(x.strides))
 
 
-__all__ = ["attend", "AttentionCall", "Heads", "check", "check_layout", "check_numbers", "matrices"]
+__all__ = ["attend", "remembered", "AttentionCall", "Heads", "check", "check_layout", "check_numbers", "fitted", "matrices"]

@@ -8,7 +8,7 @@ from pknumba.checking.heads import exact_heads
 
 from .products import DTYPES
 
-__all__ = ["Expected", "definition", "heads", "exact_heads", "assert_attention"]
+__all__ = ["Expected", "definition", "heads", "exact_heads", "part", "assert_attention"]
 
 #: Half the gap between 1 and the next number; half the smallest number; one float32 addition on a tensor core.
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
@@ -51,6 +51,11 @@ def heads(rng, batch, queries, keys, heads, pairs, width, dtype="bfloat16", loud
         x = (factor * rng.standard_normal(shape, dtype=np.float32)).astype(DTYPES[dtype])
         return x.swapaxes(1, 2) if between else x
     return draw(heads, queries, loud), draw(pairs, keys), draw(pairs, keys)
+
+
+def part(want, rows):
+    """The Expected of some queries."""
+    return Expected(*(np.broadcast_to(x, y.shape)[:, :, rows] for x, y in zip(want, (want.o, want.lse, want.o, want.lse))))
 
 
 def assert_attention(o, lse, want, text=""):

@@ -8,7 +8,7 @@ from pknumba.lowering.types import AccumulatorType, RowsType
 
 from . import machine
 from .lanes import Builder, Lanes, lower
-from .layouts import ROW, fragments, matrix, row_slots, rows_of, values
+from .layouts import ROW, fragments, lit, matrix, row_slots, rows_of, values
 
 
 def _vote(m, match, args, registers, mask):
@@ -46,6 +46,21 @@ def test_rescale(changed):
     result, emit = lower("rescale", acc, RowsType(128))
     p = Lanes()
     assert result == acc and (matrix(emit(p, fragments(x), row_slots(factors)), 128, 40) == x * factors[:, None]).all()
+
+
+def test_mask_by_rows(monkeypatch):
+    """Every row has its own last column; NaN hides all."""
+    monkeypatch.setattr(Builder, "fcmp_ordered", lambda self, op, x, y: {"<=": np.less_equal}[op](x, y))
+    x, last = values((128, 40)), np.arange(128) % 50 - 5.0
+    last[9] = np.nan
+    result, emit = lower("mask", AccumulatorType(128, 40), RowsType(128), lit(0))
+    found = matrix(emit(Lanes(), fragments(x), row_slots(last), None), 128, 40)
+    assert (found == np.where(np.arange(40) <= last[:, None], x, -np.inf)).all()
+
+
+def test_row_numbers():
+    result, emit = lower("row_numbers", lit(128))
+    assert result == RowsType(128) and (rows_of(emit(Lanes(), None)) == np.arange(128)).all()
 
 
 def test_shares_and_totals():

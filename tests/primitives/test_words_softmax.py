@@ -16,6 +16,7 @@ WORDS = {
     "as_float": (Attention, CAUSAL, "mov.b32"),
     "climb": (Attention, CAUSAL, "sub.f32", "setp.gt.f32", "selp.f32"),
     "rescale": (Attention, CAUSAL, "setp.neu.f32", "vote.sync.any.pred", "mul.f32"),
+    "row_numbers": (Attention, CAUSAL, "cvt.rn.f32.s32"),
     "row_shares": (Attention, CAUSAL, "add.f32"),
     "row_total": (Attention, CAUSAL, "shfl.sync.bfly.b32", "add.f32"),
     "most": (Attention, CAUSAL, "max.s32"),
