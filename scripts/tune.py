@@ -15,13 +15,6 @@ from pathlib import Path
 
 from launch import Parser, at_least, guarded
 
-#: Shapes that are tuned unless others are named: tall, flat, small, deep and square products.
-SHAPES = [(512, 512, 512), (1024, 1024, 1024), (1536, 1536, 1536), (2048, 2048, 2048), (3072, 3072, 3072), (4096, 4096, 4096),
-          (6144, 6144, 6144), (8192, 8192, 8192), (16384, 16384, 2048), (8192, 8192, 1024), (8192, 28672, 1024), (12288, 12288, 512),
-          (16384, 1024, 8192), (1024, 16384, 8192), (4096, 14336, 4096), (4096, 4096, 14336), (8192, 1024, 4096), (2048, 7168, 2048),
-          (128, 8192, 8192), (256, 4096, 4096), (4096, 256, 4096), (64, 8192, 8192), (512, 512, 16384), (256, 256, 32768),
-          (4096, 4096, 4104), (1000, 3000, 2000), (16384, 512, 512), (512, 16384, 1024), (2048, 2048, 8192), (16384, 16384, 16384)]
-
 
 def shape_of(text):
     """(m, n, k) of "4096x4096x512"."""
@@ -68,6 +61,7 @@ def main(argv=None):
     from pknumba import World
     from pknumba.config.kept import user_file
     from pknumba.tuning.model import predict
+    from pknumba.tuning.shapes import THIRTY
     from pknumba.tuning.tuner import foreign, tune
     predict(args.op, 1, 1, 1)                       # an operator that nobody knows needs no GPU to be refused
     os.environ.setdefault("PKNUMBA_TUNED", "0")
@@ -81,7 +75,7 @@ def main(argv=None):
     others = foreign(path, world.card) if path else []
     if others:
         say(f"{path.name} has results of {', '.join(others)} only. They do not count on this {world.card}; new ones are added.")
-    found = tune(world, args.op, args.shapes or SHAPES, seconds=args.seconds, dtype=args.dtype, file=args.file, limit=args.tried, say=say)
+    found = tune(world, args.op, args.shapes or THIRTY, seconds=args.seconds, dtype=args.dtype, file=args.file, limit=args.tried, say=say)
     say(f"{len(found)} shapes, kept in {path}")
     return 0
 

@@ -180,8 +180,7 @@ def _arrays(world, op, shape, dtype):
     gathered, rng, kind = op == "all_gather_gemm", np.random.default_rng(world.rank), dtype_of(dtype)
     rows = len(np.array_split(range(m), world.size)[world.rank]) if gathered else m
     some = rng.standard_normal(1 << 18, dtype=np.float32)
-    A = world.asarray(np.resize(some, (rows, k)).astype(kind))
-    B = world.asarray((np.resize(some[::-1], (k, n)) / np.float32(k**0.5)).astype(kind))
+    A, B = (world.asarray(np.resize(x.astype(kind), shape)) for x, shape in ((some, (rows, k)), (some[::-1] / np.float32(k**0.5), (k, n))))
     call, shared = getattr(pknumba, op), op == "gemm_all_reduce"
     more = {"rows": m} if gathered else {}
     out = world.symmetric((m, n), dtype) if shared else call(world, A, B, **more)

@@ -12,6 +12,7 @@ from pknumba import World
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 probes, tables = importlib.import_module("probes"), importlib.import_module("micro_table")
+sys.path.pop(0)                                     # scripts/ has files of the same names as benchmarks/
 
 
 def fire(world, kernel, pieces, span, peer, **fields):

@@ -12,7 +12,7 @@ from pknumba.errors import ConfigError, UnsupportedError
 from pknumba.tuning import best_comm_sms
 from pknumba.tuning.tuner import best_of, candidates, foreign, tune
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 CARD = "NVIDIA H200"
 SHAPE = (2048, 2048, 1024)
 
@@ -123,6 +123,8 @@ def test_refuses(op, shapes, options, words, tmp_path):
 
 
 def test_refuses_an_interpreted_world_and_strange_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    sys.modules.pop("launch", None)
     import tune as script
     with pytest.raises(UnsupportedError, match="The hardware decides"):
         tune(World.local(1, executor="interpreter"), "gemm", [SHAPE], seconds=1)

@@ -1,0 +1,52 @@
+"""What recording a timeline costs: a GEMM compiled as usual and one whose roles record, interleaved in one run.
+
+    python benchmarks/recording.py
+"""
+
+import os
+import sys
+
+import protocol
+import torch
+
+from pknumba import World, gemm
+
+SHAPES = [(4096, 4096, 4096), (8192, 8192, 1024), (2048, 2048, 2048)]
+
+
+def world_that(records):
+    """A world whose kernels record, or do not; they are compiled as the environment says when they are first called."""
+    os.environ["PKNUMBA_TIMELINE"] = "1" if records else "0"
+    return World.local(1, executor="gpu")
+
+
+def case(shape, args):
+    """Time one shape both ways; writes its line."""
+    (m, n, k), est = shape, 2 * shape[0] * shape[1] * shape[2] / 600e12
+    A, B = torch.randn(m, k, device="cuda").bfloat16(), torch.randn(k, n, device="cuda").bfloat16()
+    outs, variants, worlds = {}, {}, {}
+    for name, records in (("recorded", True), ("usual", False)):
+        world = worlds[name] = world_that(records)
+        outs[name] = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+        variants[name] = [lambda world=world, C=outs[name]: gemm(world, A, B, out=C)]
+        variants[name][0]()
+        world.synchronize()
+    same = torch.equal(outs["recorded"], outs["usual"])
+    intervals = len(worlds["recorded"].intervals.read())
+    if not same or not intervals:
+        print(f"WRONG {shape}: results {'agree' if same else 'differ'}, {intervals} intervals")
+        return False
+    times, how = protocol.interleaved(variants, est, rounds=args.rounds)
+    protocol.write(args.out, "gemm that records its timeline", shape, "bfloat16", times["recorded"], "pknumba gemm", times["usual"],
+                   intervals=intervals, how=how)
+    return True
+
+
+def main():
+    """Run. Returns the exit status."""
+    args = protocol.options(__doc__, "recording.jsonl").parse_args()
+    return 0 if all([case(shape, args) for shape in SHAPES]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
