@@ -1,0 +1,176 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+# ---
+
+# %% [markdown]
+# # 9. Mixture of experts
+#
+# A layer with many experts sends each token to a few of them. So a rank has products of many sizes that nobody knows
+# beforehand, and tokens travel.
+
+# %%
+import numpy as np
+
+from pknumba import all_to_all, grouped_gemm
+from pknumba.teaching import Drawing, check, run
+
+rng = np.random.default_rng(0)
+TOKENS, WIDTH, HIDDEN, EXPERTS = 96, 64, 128, 4
+x = rng.standard_normal((TOKENS, WIDTH)).astype(np.float16)
+W = (rng.standard_normal((EXPERTS, WIDTH, HIDDEN)) / 8).astype(np.float16)
+expert = rng.choice(EXPERTS, TOKENS, p=[0.5, 0.3, 0.2, 0.0])
+
+# %% [markdown]
+# ## Sorted by expert
+#
+# The tokens of an expert are put one after the other: then each expert is a matrix product over some rows. `offsets[e]` is
+# where the rows of expert e end.
+
+# %%
+d = Drawing(700, 150, "tokens in the order of their experts")
+for i, e in enumerate(np.sort(expert)[::6]):
+    d.box(20 + 41 * i, 50, 38, 34, str(e), ("tile", "peer", "done", "role")[e])
+d.words(20, 115, f"offsets {np.cumsum(np.bincount(expert, minlength=EXPERTS)).tolist()}: expert 3 has no token")
+d
+
+# %% [markdown]
+# **Exercise.** From `expert` (the expert of each token): the order that sorts tokens by expert, keeping tokens of one expert
+# in their order, and the offsets.
+
+# %%
+def sort(expert, experts):
+    """(order (tokens,), offsets (experts,))."""
+    return ...
+
+
+def definition(expert, experts):
+    order = [t for e in range(experts) for t in range(len(expert)) if expert[t] == e]
+    return order + [sum(1 for t in expert if t <= e) for e in range(experts)]
+
+
+def joined(answer):
+    def flat(*given):
+        found = answer(*given)
+        return found if found is ... else np.concatenate(found).tolist()
+    return flat
+
+
+check(joined(sort), definition, (expert, EXPERTS), (np.array([1, 0, 1]), 2))
+
+# %% tags=["solution"]
+def sort_solved(expert, experts):
+    return np.argsort(expert, kind="stable"), np.cumsum(np.bincount(expert, minlength=experts))
+
+
+check(joined(sort_solved), definition, (expert, EXPERTS), (np.array([1, 0, 1]), 2))
+
+# %% [markdown]
+# ## One launch for all experts
+#
+# `grouped_gemm` multiplies the rows of each group by its own matrix. The offsets lie on the device: the host need not know
+# them, and a tile ends with its group.
+
+# %%
+order, offsets = sort_solved(expert, EXPERTS)
+
+
+def grouped(world):
+    return grouped_gemm(world, world.asarray(x[order]), world.asarray(W), world.asarray(offsets.astype(np.int32)))
+
+
+score = run(grouped, sms=3)
+print(score)
+score.picture("four experts, one of them without tokens, on three SMs")
+
+# %% [markdown]
+# **Exercise.** What is row i of the result, for token t = order[i]? Say it in NumPy for all rows, in float32.
+
+# %%
+def rows(x, W, expert, order):
+    return ...
+
+
+def kernel(x, W, expert, order):
+    return np.asarray(score.values[0], np.float32).round(1)
+
+
+def rounded(answer):
+    def near(*given):
+        found = answer(*given)
+        return found if found is ... else bool(abs(np.asarray(found, np.float32) - np.asarray(score.values[0], np.float32)).max() < 0.02)
+    return near
+
+
+check(rounded(rows), lambda *given: True, (x, W, expert, order))
+
+# %% tags=["solution"]
+def rows_solved(x, W, expert, order):
+    return np.stack([x[t].astype(np.float32) @ W[expert[t]].astype(np.float32) for t in order])
+
+
+check(rounded(rows_solved), lambda *given: True, (x, W, expert, order))
+
+# %% [markdown]
+# ## Tokens travel
+#
+# With experts spread over ranks, every rank sends each token to the rank of its expert. That is an all-to-all with uneven
+# parts: rank r sends `splits[r][p]` rows to rank p. `all_to_all` takes such splits; both sides must know how many rows come.
+#
+# **Exercise.** Two ranks, two experts each (rank 0 has 0 and 1). Given the experts of every rank's tokens: how many rows does
+# each rank send to each?
+
+# %%
+def splits(experts_of_ranks, experts, ranks):
+    """splits[r][p]: rows from r to p."""
+    return ...
+
+
+def counted(experts_of_ranks, experts, ranks):
+    return [[sum(1 for e in mine if e * ranks // experts == p) for p in range(ranks)] for mine in experts_of_ranks]
+
+
+cases = [([expert[:48], expert[48:]], EXPERTS, 2), ([[0, 1, 2, 3], [3, 3], [0], [2]], 4, 4)]
+check(splits, counted, *cases)
+
+# %% tags=["solution"]
+def splits_solved(experts_of_ranks, experts, ranks):
+    return [np.bincount(np.asarray(mine) * ranks // experts, minlength=ranks).tolist() for mine in experts_of_ranks]
+
+
+check(splits_solved, counted, *cases)
+
+# %% [markdown]
+# ## Bytes
+#
+# Even parts are the simple case: here every rank sends a quarter of its tokens to each of four ranks. Count what crosses
+# links.
+
+# %%
+def exchange(world):
+    return all_to_all(world, world.asarray(x), scatter_axis=0, gather_axis=0)
+
+
+score = run(exchange, 4, gpu=False)
+print(score)
+
+# %% [markdown]
+# **Exercise.** How many bytes is that, for n tokens of `width` float16 numbers on each of so many ranks?
+
+# %%
+def crossing(n, width, ranks):
+    return ...
+
+
+def measured(n, width, ranks):
+    def program(world):
+        return all_to_all(world, world.asarray(np.zeros((n, width), np.float16)), scatter_axis=0, gather_axis=0)
+    return run(program, ranks, gpu=False).to_peers
+
+
+check(crossing, measured, (96, 64, 4), (32, 64, 2))
+
+# %% tags=["solution"]
+check(lambda n, width, ranks: ranks * (ranks - 1) * (n // ranks) * width * 2, measured, (96, 64, 4), (32, 64, 2))

@@ -1,0 +1,194 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+# ---
+
+# %% [markdown]
+# # 10. Your own kernel
+#
+# From a line of NumPy to machine code for an H200, without a GPU: a product whose result is clipped, summed over ranks.
+
+# %%
+import numpy as np
+
+from pknumba import Gemm, GemmAllReduce, GemmAllReduceConfig, World, errors, lowering
+from pknumba import check as look
+from pknumba.primitives import (accumulator, arrive, fence_async, maximum, minimum, mma, mma_wait, ring, store, turn_pass, turn_wait,
+                                wait)
+from pknumba.teaching import Drawing, check, run
+from pknumba.templates import multiply
+
+# %% [markdown]
+# ## 1. The definition
+#
+# Begin with what it means. C = sum over ranks r of clip(A_r @ B_r, -limit, limit).
+
+# %%
+d = Drawing(760, 110, "what is new, and what is inherited")
+for i, (name, kind) in enumerate((("loader\nof Gemm", "plain"), ("consumer\nYOURS", "done"), ("storer of\nGemmAllReduce", "plain"),
+                                  ("communicator of\nGemmAllReduce", "plain"))):
+    d.box(20 + 185 * i, 40, 170, 55, name, kind)
+d
+
+# %% [markdown]
+# **Exercise.** The definition, in NumPy.
+
+# %%
+def clipped_sum(As, Bs, limit):
+    return ...
+
+
+def by_loops(As, Bs, limit):
+    return sum(np.minimum(np.maximum(A @ B, -limit), limit) for A, B in zip(As, Bs))
+
+
+rng = np.random.default_rng(0)
+As, Bs = ([rng.integers(-3, 4, shape).astype(np.float32) for _ in range(2)] for shape in ((70, 40), (40, 80)))
+check(clipped_sum, by_loops, (As, Bs, 8.0))
+
+# %% tags=["solution"]
+check(lambda As, Bs, limit: sum(np.clip(A @ B, -limit, limit) for A, B in zip(As, Bs)), by_loops, (As, Bs, 8.0))
+
+# %% [markdown]
+# ## 2. The role
+#
+# Only the consumer differs from Gemm's. `maximum` and `minimum` work on register tiles. (The limit is a constant here.)
+#
+# **Exercise.** Put the new line where the dots are, and let both checks say yes: values against NumPy, and schedules.
+
+# %%
+LIMIT = 8.0
+
+
+class ClippedProduct(GemmAllReduce):
+    alone = None                                        # one rank plays this kernel too, and not Gemm
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        acc = accumulator(cfg.part_m, cfg.tile_n)
+        turn_wait(s, task.turn)
+        for k in range(g.k_tiles):
+            stage, phase = ring(task.step + k, cfg.stages)
+            wait(s.ab_full[stage], phase)
+            acc = mma_wait(mma(acc, s.a[stage, task.part], s.b[stage], k > 0, cfg.b_transposed), 0)
+            arrive(s.ab_empty[stage])
+        turn_pass(s, task.turn)
+        acc = acc                                       # ...
+        if cfg.ping_pong:
+            wait(s.c_turn[0], ring(task.turn, 1)[1] ^ 1)
+        for p in range(cfg.panels):
+            stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
+            wait(s.c_empty[stage], phase ^ 1)
+            store(s.c[stage, task.part], acc, p)
+            fence_async(s.c[stage, task.part])
+            arrive(s.c_full[stage])
+        if cfg.ping_pong:
+            arrive(s.c_turn[0])
+
+
+CONFIG = GemmAllReduceConfig(tile_n=128, comm_sms=1)
+
+
+def program(kernel):
+    def main(world):
+        A, B = (world.asarray(x[world.rank].astype(np.float16)) for x in (As, Bs))
+        return multiply(kernel, world, A, B, out=None, config=CONFIG, stream=None)
+    return main
+
+
+def values(kernel):
+    return np.asarray(run(program(kernel), 2, gpu=False).values[0], np.float32)
+
+
+check(values, lambda kernel: by_loops(As, Bs, LIMIT), ClippedProduct)
+
+# %% tags=["solution"]
+class ClippedProductSolved(ClippedProduct):
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        acc = accumulator(cfg.part_m, cfg.tile_n)
+        turn_wait(s, task.turn)
+        for k in range(g.k_tiles):
+            stage, phase = ring(task.step + k, cfg.stages)
+            wait(s.ab_full[stage], phase)
+            acc = mma_wait(mma(acc, s.a[stage, task.part], s.b[stage], k > 0, cfg.b_transposed), 0)
+            arrive(s.ab_empty[stage])
+        turn_pass(s, task.turn)
+        acc = minimum(maximum(acc, -8.0), 8.0)
+        if cfg.ping_pong:
+            wait(s.c_turn[0], ring(task.turn, 1)[1] ^ 1)
+        for p in range(cfg.panels):
+            stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
+            wait(s.c_empty[stage], phase ^ 1)
+            store(s.c[stage, task.part], acc, p)
+            fence_async(s.c[stage, task.part])
+            arrive(s.c_full[stage])
+        if cfg.ping_pong:
+            arrive(s.c_turn[0])
+
+
+check(values, lambda kernel: by_loops(As, Bs, LIMIT), ClippedProductSolved)
+
+# %% [markdown]
+# ## 3. Every schedule
+#
+# One run proves something about one order. `check` of pknumba tries many, with ranks that come late and copies that arrive
+# late.
+
+# %%
+def main(world):
+    assert (np.asarray(program(ClippedProductSolved)(world), np.float32) == sum(
+        np.clip(A @ B, -LIMIT, LIMIT) for A, B in zip(As[:world.size], Bs[:world.size]))).all()
+
+
+print(look(main, worlds=(1, 2), seeds=4, progress=lambda line: None))
+
+# %% [markdown]
+# ## 4. Machine code
+#
+# The same class, compiled for sm_90a. The assembler's report is read: a spilled register or a serialised `wgmma` is an error.
+# It needs no GPU.
+
+# %%
+def tried(widths):
+    """{width of a tile: registers of a thread, or None if it cannot be compiled}."""
+    found = {}
+    for width in widths:
+        try:
+            cubin, record = lowering.build(ClippedProductSolved.plan(CONFIG.replace(tile_n=width)))
+            found[width] = record["registers"]
+            print(f"tile_n = {width}: {len(cubin):,} bytes of code, {record['registers']} registers, {record['spill']} bytes spilled")
+        except errors.CompileError as error:
+            found[width] = None
+            print(f"tile_n = {width}: {str(error).partition(': ')[2][:60]}...")
+    return found
+
+
+built = tried((128, 256))
+
+# %% [markdown]
+# **Exercise.** Why not 256? An accumulator of 64 rows and n columns lies in the registers of 128 threads, and a thread has
+# 255. How many does each need for the accumulator alone?
+
+# %%
+def registers(n):
+    return ...
+
+
+check(registers, lambda n: sum(1 for i in range(64 * n) if i % 128 == 0), 64, 128, 256)
+
+# %% tags=["solution"]
+check(lambda n: 64 * n // 128, lambda n: sum(1 for i in range(64 * n) if i % 128 == 0), 64, 128, 256)
+
+# %% [markdown]
+# ## 5. The score, and where to go on
+#
+# `python -m pknumba compile kernels.py:MyKernel` puts it into a bundle for machines without a compiler; `docs/kernels.md` says
+# what belongs to it in a repository.
+
+# %%
+score = run(program(ClippedProductSolved), 2)
+print(score)
+score.picture("your kernel on two ranks")
