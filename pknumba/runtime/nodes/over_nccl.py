@@ -6,20 +6,25 @@ from collections import deque
 from .engine import Engine, poll
 from .events import Event
 from .. import driver
+from ..device_array import DeviceArray
 from ...errors import UnsupportedError
 
 __all__ = ["NcclEngine", "importable"]
 
-_INT8 = 0  # ncclInt8: messages are bytes
+#: ncclResult_t.
+_SUCCESS, _IN_PROGRESS = 0, 7
 
 
 def importable():
     """(whether nccl4py and libnccl can be used, why not or which version)."""
     try:
         import nccl.core
-        return True, f"NCCL {nccl.core.get_version().nccl_version}" if hasattr(nccl.core, "get_version") else "nccl4py"
-    except Exception as why:  # a missing package, or a library that cannot be loaded
+        found = nccl.core.get_version()
+    except Exception as why:  # a missing package, or one of another version
         return False, f"{type(why).__name__}: {why}"
+    if found.libnccl is None:
+        return False, f"nccl4py {found.nccl4py} finds no libnccl: pip install nvidia-nccl-cu13"
+    return True, f"NCCL {found.libnccl}, nccl4py {found.nccl4py}"
 
 
 class NcclEngine(Engine):
@@ -35,8 +40,7 @@ class NcclEngine(Engine):
                                    "engine mpi.")
         super().__init__(link, layout, here)
         import nccl.core
-        from nccl.bindings import nccl as raw
-        self.raw, self.core = raw, nccl.core
+        self.core = nccl.core
         said = link.allgather(here.info.uuid, "World.mpi")
         if len(set(said)) < len(said):
             raise UnsupportedError("World: engine nccl. NCCL gives every rank a GPU of its own, and ranks share one here. Use engine mpi.")
@@ -50,15 +54,15 @@ class NcclEngine(Engine):
         """A communicator that never blocks the host, once all ranks have come to it."""
         comm = self.core.Communicator.init(self.link.size, self.link.rank, token, config=self.core.NCCLConfig(blocking=False))
         everyone = [r for r in range(self.link.size) if r != self.link.rank]
-        poll(lambda: self._state(comm) != "InProgress", self.link.limit_s, lambda: self.missing(everyone, "World.mpi"))
-        if self._state(comm) != "Success":
+        poll(lambda: self._state(comm) != _IN_PROGRESS, self.link.limit_s, lambda: self.missing(everyone, "World.mpi"))
+        if self._state(comm) != _SUCCESS:
             raise self.gone(everyone, "World.mpi", comm.get_last_error())
         return comm
 
     @staticmethod
     def _state(comm):
-        state = comm.get_async_error()
-        return getattr(state, "name", str(state))
+        """The ncclResult_t of what goes on."""
+        return int(comm.get_async_error())
 
     def _start(self, sends, receives, label, stream):
         device = self.here.device
@@ -66,15 +70,19 @@ class NcclEngine(Engine):
             Event(device).record(stream).holds(self.stream)
             self.core.group_start()
             for rank, array in receives:
-                self.raw.recv(array.pointer, array.nbytes, _INT8, rank, self.comm.ptr, self.stream)
+                self.comm.recv(self._bytes(array), rank, stream=self.stream)
             for rank, array in sends:
-                self.raw.send(array.pointer, array.nbytes, _INT8, rank, self.comm.ptr, self.stream)
+                self.comm.send(self._bytes(array), rank, stream=self.stream)
             self.core.group_end()
             peers = sorted({rank for rank, _ in sends + receives})
-            poll(lambda: self._state(self.comm) != "InProgress", self.link.limit_s, lambda: self.missing(peers, label))
+            poll(lambda: self._state(self.comm) != _IN_PROGRESS, self.link.limit_s, lambda: self.missing(peers, label))
             done = Event(device).record(self.stream)
         self.running.append((done, peers, label, time.monotonic()))
         return done, stream
+
+    @staticmethod
+    def _bytes(array):
+        return DeviceArray(array.pointer, (array.nbytes,), "uint8", array.device, owner=array)
 
     def wait(self, exchange):
         """Orders the stream; the host does not wait."""
@@ -90,7 +98,7 @@ class NcclEngine(Engine):
             return
         _, peers, label, since = self.running[0]
         state = self._state(self.comm)
-        if state not in ("Success", "InProgress"):
+        if state not in (_SUCCESS, _IN_PROGRESS):
             error = self.gone(peers, label, f"NCCL says {state}: {self.comm.get_last_error()}")
         elif self.link.limit_s and time.monotonic() - since > self.link.limit_s:
             error = self.missing(peers, label)
