@@ -145,9 +145,8 @@ class Attention(LCS):
     @staticmethod
     def consumer(cfg, g, s, task):              # a warpgroup: queries task.part of the tile
         first = i32(task.first + task.part * cfg.part_q)
-        _, lap = ring(task.turn, 1)
         o, top, total = fill(cfg.part_q, cfg.width, 0.0), fill_rows(cfg.part_q, -1e30), fill_rows(cfg.part_q, 0.0)
-        step, begin = i32(task.step), i32(1)
+        lap, step, begin = ring(task.turn, 1)[1], i32(task.step), i32(1)
         stage, phase = ring(step, cfg.stages)
         wait(s.q_full[0], lap)
         wait(s.k_full[stage], phase)
