@@ -1,0 +1,49 @@
+"""Attention over sequences that ranks share, on GPUs: ranks as threads that share one, or one each."""
+
+import numpy as np
+import pytest
+
+from pknumba import ring_attention, ring_rows
+from pknumba.runtime import driver
+
+from ..kernels.attending import assert_attention, definition, exact_heads, heads, part
+from .arrays import on_device, to_numpy, torch
+from .test_gemm_all_reduce_gpu import ranks
+
+AVAILABLE, WHY = driver.available()
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("causal, zigzag", [(False, None), (True, None), (True, False)])
+def test_ring(size, causal, zigzag):
+    """Uneven shares, grouped heads, both widths, against float64."""
+    def main(world):
+        for rows, d, dtype in ((700 + size, 128, "bfloat16"), (331, 64, "float16"), (2, 128, "bfloat16")):
+            inputs = heads(np.random.default_rng(rows), 1, rows, rows, 4, 2, d, dtype)
+            mine = ring_rows(rows, size, world.rank, causal if zigzag is None else zigzag)
+            arrays = [on_device(x[:, :, mine]) for x in inputs]
+            o, lse = ring_attention(world, *arrays, causal=causal, zigzag=zigzag, rows=rows)
+            world.synchronize()
+            assert_attention(to_numpy(o), lse.cpu().numpy(), part(definition(*inputs, causal), mine), f"{rows} {d} rank {world.rank}")
+    ranks(size, main)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_ring_calls_in_a_row(size):
+    """New values in the same arrays, nothing between the calls; exact, the same bits every time."""
+    def main(world):
+        rows, wrong = 900, torch.zeros((), dtype=torch.int64, device="cuda")
+        sets = [exact_heads(np.random.default_rng(n), 1, rows, rows, 4, 4, 128, causal=True) for n in range(3)]
+        mine = ring_rows(rows, size, world.rank, True)
+        on_gpu = [[on_device(x[:, :, mine].astype(inputs[0].dtype)) for x in inputs[:4]] for inputs in sets]
+        arrays, out = [torch.empty_like(x) for x in on_gpu[0][:3]], torch.empty_like(on_gpu[0][0])
+        for call in range(100):
+            for array, values in zip(arrays, on_gpu[call % 3]):
+                array.copy_(values)
+            out.fill_(float("nan"))
+            ring_attention(world, *arrays, causal=True, rows=rows, scale=1.0, out=out)
+            wrong += (out != on_gpu[call % 3][3]).any()
+        world.synchronize()
+        assert int(wrong) == 0
+    ranks(size, main)
