@@ -32,7 +32,7 @@ ARROWS = {
     "checking": {"kernels", "templates", "primitives", "runtime", "interpreter", "config", "tiles", "errors"},
     "screen": set(),
     "doctor": {"kernels", "runtime", "lowering", "screen", "errors", "__init__"},
-    "teaching": {"checking", "tuning", "kernels", "templates", "runtime", "interpreter", "config", "tiles", "errors"},
+    "teaching": {"checking", "tuning", "kernels", "templates", "primitives", "runtime", "interpreter", "config", "tiles", "errors"},
     "ahead": {"checking", "kernels", "templates", "lowering", "config", "tiles", "screen", "errors"},
     "__main__": {"ahead", "checking", "doctor", "tuning", "errors"},
     "__init__": {"kernels", "runtime", "config", "errors", "checking", "ahead"},
