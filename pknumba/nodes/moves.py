@@ -4,8 +4,9 @@ from math import prod
 
 from .. import kernels
 from ..errors import ShapeError
-from .cuts import equal, tree
+from .cuts import equal
 from .schedule import pipelined
+from .trees import handed_down
 
 __all__ = ["all_gather", "broadcast", "all_to_all"]
 
@@ -64,23 +65,15 @@ def _broadcast(phases, x, out, home, local, chunk):
     length, mine = phases.mine(x.size)
     part = memory.room("broadcast part", length, chunk)
     held = memory.part(part, 0, mine[1] - mine[0])
-    parent, children = tree(phases.nodes, home, phases.here)
-    if parent is not None:
-        wait = phases.exchange(f"chunk {chunk}, down from {parent}", [], phases.meets(held, mine, cuts[parent], parent))
-        yield
-        wait()
-    elif phases.ranks == 1:
+    if phases.here == home and phases.ranks == 1:
         memory.copy(part, x)
-    else:
+    elif phases.here == home:
         kernels.scatter(phases.node, phases.padded(x, length * phases.ranks, chunk), root=local, out=part, **phases.options)
-    if children:
-        sends = [item for child in children for item in phases.meets(held, mine, cuts[child], child)]
-        wait = phases.exchange(f"chunk {chunk}, down from {phases.here}", sends, [])
-        phases.gathered(part, out, chunk)
+    wait = yield from handed_down(phases, held, mine, cuts, home, chunk)
+    phases.gathered(part, out, chunk)
+    if wait:
         yield
         wait()
-    else:
-        phases.gathered(part, out, chunk)
 
 
 def all_to_all(phases, found, x, out, scatter_axis, gather_axis):

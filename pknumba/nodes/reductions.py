@@ -5,14 +5,15 @@ other nodes, and combines what the nodes have in the order of nodes; so every su
 """
 
 from .. import kernels
-from .cuts import equal, owned, overlaps, tree
+from .cuts import equal, owned
 from .schedule import pipelined
+from .trees import by_tree, handed_down, summed_up
 
 __all__ = ["all_reduce", "reduce", "reduce_scatter"]
 
 
 def all_reduce(phases, found, x, out, op):
-    """Nodes own equal amounts of every part: what is not owned is sent to its owner, and comes back combined."""
+    """Scatter the node's sum over its ranks, sum over nodes, gather."""
     memory = phases.memory
     pipelined(_all_reduce(phases, memory.part(x, a, b), memory.part(out, a, b), op, i) for i, (a, b) in enumerate(phases.chunks(x.size)))
 
@@ -20,17 +21,27 @@ def all_reduce(phases, found, x, out, op):
 def _all_reduce(phases, x, out, op, chunk):
     _, mine = phases.mine(x.size)
     part = phases.scattered("all_reduce", x, op, chunk)
-    yield from reduced_everywhere(phases, part, mine, phases.cuts(x.size), op, chunk)
+    yield from reduced_everywhere(phases, phases.memory.part(part, 0, mine[1] - mine[0]), mine, phases.cuts(x.size), op, chunk)
     phases.gathered(part, out, chunk)
 
 
 def reduced_everywhere(phases, part, mine, cuts, op, chunk):
-    """Combine parts over nodes, in place: two exchanges, after each of which the generator yields.
+    """Combine parts over nodes, in place. A generator that yields where it waits for other nodes.
+
+    Nodes own equal amounts of every part: what is not owned is sent to its owner, and comes back combined. Small parts of many nodes go
+    up and down a tree instead.
 
     Args:
         mine: interval of the whole that ``part`` holds. cuts: for every node, those of its ranks.
     """
     memory, first = phases.memory, mine[0]
+    if by_tree(phases.nodes, cuts[0][-1][1] * memory.size // max(phases.layout.sizes)):
+        yield from summed_up(phases, part, mine, cuts, op, 0, chunk)
+        wait = yield from handed_down(phases, part, mine, cuts, 0, chunk)
+        if wait:
+            yield
+            wait()
+        return
     pieces = owned(mine, cuts, 16 // memory.size)
     own = [(a, b, holders) for a, b, node, holders in pieces if node == phases.here]
     away = [(phases.rank(node, holders[node]), memory.part(part, a - first, b - first))
@@ -71,18 +82,8 @@ def _reduce(phases, x, out, op, home, local, chunk):
     length, mine = phases.mine(n)
     part = phases.scattered("reduce", x, op, chunk)
     sums = memory.part(part, 0, mine[1] - mine[0])
-    parent, children = tree(phases.nodes, home, phases.here)
-    rooms = {child: memory.room(f"from child {i}", sums.size, chunk) for i, child in enumerate(children)}
-    if children:
-        receives = [item for child, room in rooms.items() for item in phases.meets(room, mine, cuts[child], child)]
-        wait = phases.exchange(f"chunk {chunk}, up to {phases.here}", [], receives)
-        yield
-        wait()
-        memory.combine(sums, [sums if node == phases.here else rooms[node] for node in sorted([*children, phases.here])], op)
-    if parent is not None:
-        wait = phases.exchange(f"chunk {chunk}, up to {parent}", phases.meets(sums, mine, cuts[parent], parent), [])
-        yield
-        wait()
+    yield from summed_up(phases, sums, mine, cuts, op, home, chunk)
+    if phases.here != home:
         return
     if phases.ranks == 1:
         memory.copy(out, sums)

@@ -9,7 +9,7 @@ from pknumba.errors import ConfigError, ShapeError, UnsupportedError, WorldError
 
 from ..kernels.collectives import TOY, play, schedule
 from ..kernels.definitions import DEFINITIONS
-from .cases import CASES, EXCHANGES, everything, products
+from .cases import CASES, EXCHANGES, collective, everything, products
 
 
 def run(ranks, main, node_size, **options):
@@ -79,6 +79,23 @@ def test_uneven_nodes_send_no_more(monkeypatch):
         pknumba.all_reduce(world, np.ones(1000, np.float32))
         return world.across.engine.sent - before
     assert sum(run(4, main, 3)) == 2 * 4000
+
+
+def test_many_nodes_and_few_bytes_go_by_a_tree(monkeypatch):
+    """Few exchanges in a row; the result is exact on uneven nodes too, and no more crosses."""
+    from pknumba.nodes import trees
+    assert trees.by_tree(1024, 1 << 10) and not trees.by_tree(1024, 64 << 20) and not trees.by_tree(8, 1 << 10)
+    monkeypatch.setattr(trees, "MESSAGE_S", 1.0)
+    monkeypatch.setenv("PKNUMBA_CHUNK_BYTES", "512")
+
+    def main(world):
+        collective(world, "all_reduce", {}, (333,), "float32")
+        before = world.across.engine.sent
+        pknumba.all_reduce(world, np.ones(333, np.float32))
+        return world.across.engine.sent - before
+    for ranks, node_size in ((7, 2), (6, 1)):
+        nodes = -(-ranks // node_size)
+        assert sum(run(ranks, main, node_size)) == 2 * (nodes - 1) * 4 * 333
 
 
 def test_products_send_no_more_than_their_sums():
