@@ -13,6 +13,7 @@ _HOMES = {
     "gemm": "kernels", "gemm_all_reduce": "kernels", "gemm_reduce_scatter": "kernels",
     "all_gather_gemm": "kernels", "AllGatherGemm": "kernels", "AllGatherGemmConfig": "config",
     "GroupedGemm": "kernels", "grouped_gemm": "kernels", "GroupedGemmConfig": "config",
+    "gemm_all_to_all": "kernels", "GemmAllToAll": "kernels", "GemmAllToAllConfig": "config",
     "Gemm": "kernels", "GemmAllReduce": "kernels", "GemmReduceScatter": "kernels",
     "Attention": "kernels", "attention": "kernels", "AttentionConfig": "config",
     "RingAttention": "kernels", "ring_attention": "kernels", "RingAttentionConfig": "config", "ring_rows": "kernels",

@@ -115,7 +115,7 @@ class Role:
     """A role as the template runs it: ``scope`` is "thread", "warp" or "warpgroup", ``workers`` how many play it in a block.
 
     ``together`` says whether the workers share each task (each plays one ``task.part``) or take tasks in turns. ``cluster``: blocks
-    of a cluster.
+    of a cluster. ``beside``: of communicators, whether they play in blocks that compute, instead of in blocks of their own.
     """
 
     name: str
@@ -123,6 +123,7 @@ class Role:
     workers: int = 1
     together: bool = True
     cluster: int = 1
+    beside: bool = False
 
     @property
     def arrivals(self):

@@ -52,6 +52,10 @@ class Operator:
         """Indices of the rows of the whole product that a rank gets."""
         return np.array_split(np.arange(m), size)[rank] if self.form == "scattered" else np.arange(m)
 
+    def width(self, size, n):
+        """Columns of a result."""
+        return n
+
     def make_config(self, changes):
         """Configuration with the fields of ``changes`` (a dict) set; None, which lets the operator choose, without any."""
         import pknumba
@@ -138,6 +142,19 @@ class Grouped(Operator):
 
 
 @dataclass(frozen=True)
+class Exchange(Operator):
+    """A product of which every rank gets its rows from all ranks, one beside the other."""
+
+    def width(self, size, n):
+        """Those of every rank's product."""
+        return size * n
+
+    def expected(self, inputs, rank, rows, dtype):
+        """As in Operator, for each rank's product."""
+        return tuple(map(np.hstack, zip(*(super(Exchange, self).expected(inputs, r, rows, dtype) for r in range(inputs.size)))))
+
+
+@dataclass(frozen=True)
 class Collective(Operator):
     """A collective of A, m x n; K and B play no part. A rank that gets no result is taken to have its own A.
 
@@ -194,6 +211,36 @@ class Collective(Operator):
         return value, bound
 
 
+@dataclass(frozen=True)
+class Norm(Collective):
+    """all_reduce_rmsnorm of A; B holds the residual, and below it the weight, the same on every rank."""
+
+    eps: float = 1e-5
+
+    def call(self, world, A, B, out=None, config=None, rows=None):
+        """The norm."""
+        import pknumba
+        return pknumba.all_reduce_rmsnorm(world, A, B[:-1], B[-1], eps=self.eps, out=out, config=config)[0]
+
+    def make(self, rank, m, n, k, dtype, seed):
+        """Normal numbers."""
+        B = np.random.default_rng([seed]).standard_normal((m + 1, n), dtype=np.float32)
+        return super().make(rank, m, n, k, dtype, seed)[0], B.astype(DTYPES[dtype])
+
+    def expected(self, inputs, rank, rows, dtype):
+        """As in Operator. h is off by the roundings of its sum and its own, e; its norm by e times the scale, by the root's relative
+        error (|e| / |h|, and the roundings of n squares added in float32), and by rounding once."""
+        sums, e = super().expected(inputs, rank, rows, dtype)
+        B = inputs(rank)[1].astype(np.float64)
+        h, weight, u = sums + B[rows], B[-1], ROUNDING[dtype]
+        e = e + (u + FLOAT32) * np.abs(h) + (inputs.size + 1) * FLOAT32 * np.abs(B[rows])
+        length = np.sqrt((h * h).mean(1, keepdims=True) + self.eps)
+        root = np.linalg.norm(e, axis=1, keepdims=True) / np.sqrt(h.shape[1]) / length + (h.shape[1] / 2 + 8) * FLOAT32
+        y = h / length * weight
+        bound = (e / length * np.abs(weight) + root * np.abs(y)) * (1 + 2 * root)
+        return y, bound + u * (np.abs(y) + bound) + UNDERFLOW[dtype]
+
+
 class Inputs:
     """The inputs (A, B) of every rank: drawn from a seed, or given. Callable with a rank; ``size`` ranks exist.
 
@@ -224,12 +271,16 @@ OPERATORS = {
                                 formula="C = (all ranks' A, one after the other) @ B"),
     "gemm_reduce_scatter": Operator("gemm_reduce_scatter", "GemmReduceScatterConfig", summed=True, form="scattered",
                                     formula="rank's rows of the sum over ranks r of A_r @ B_r"),
+    "gemm_all_to_all": Exchange("gemm_all_to_all", "GemmAllToAllConfig", summed=False, form="scattered",
+                                formula="rank's rows of every A_r @ B_r, one beside the other"),
     "grouped_gemm": Grouped("grouped_gemm", "GroupedGemmConfig", summed=False, formula="C[rows of group e] = A[rows of group e] @ B_e"),
 }
 #: The ranks of a ring: each sends to the next.
 _RING = ("pairs", lambda size: [(r, (r + 1) % size) for r in range(size)])
 OPERATORS |= {c.name: c for c in (
     Collective("all_reduce", summed=True, formula="A_0 + A_1 + ...", define=lambda A, r: sum(A)),
+    Norm("all_reduce_rmsnorm", config="NormConfig", summed=True, formula="h / rms(h) * weight, h = residual + A_0 + A_1 + ...",
+         define=lambda A, r: sum(A)),
     Collective("all_gather", form="gathered", formula="all ranks' A, one after the other", define=lambda A, r: np.concatenate(A)),
     Collective("reduce_scatter", summed=True, form="scattered", formula="rank's rows of A_0 + A_1 + ...",
                define=lambda A, r: np.split(sum(A), len(A))[r]),

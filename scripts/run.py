@@ -16,6 +16,8 @@ import numpy as np
 from launch import FIRST, LAUNCHED, Parser, at_least, guarded, on_every_rank, open_world, to_numpy
 from operators import DTYPES, OPERATORS, Inputs, relative_error
 
+from pknumba.screen import Waiting
+
 #: Multiplications of a float64 reference that a laptop does in about ten seconds; beyond it, rows are sampled.
 AFFORDABLE, SAMPLE = 2**36, 256
 COLUMNS = "{:<16} {:>6} {:>6} {:>6} {:<9} {:>5} {:<11} {:>10} {:>9} {:>12} {:>8}  {}"
@@ -89,7 +91,7 @@ def check(operator, inputs, rank, result, shape, dtype):
     """(relative error, largest error as a share of its bound) of a rank's result; a share above 1 or nan is wrong."""
     m, n, k = shape
     rows = operator.share(rank, inputs.size, m)
-    if result.shape != (len(rows), n) or result.dtype != DTYPES[dtype]:
+    if result.shape != (len(rows), operator.width(inputs.size, n)) or result.dtype != DTYPES[dtype]:
         return float("nan"), float("nan")
     if len(rows) * n * k * (inputs.size if operator.summed else 1) > AFFORDABLE and len(rows) > SAMPLE:
         rng = np.random.default_rng(0)
@@ -126,7 +128,7 @@ def row(args, size):
     world = open_world(size, args.executor, args.seed)
     if world is None:
         return True                                                    # a rank that mpirun started beyond this row's
-    with world:
+    with world, Waiting(f"{args.op} {args.m} x {args.n} x {args.k}, {size} ranks", FIRST):
         error, share, seconds = on_every_rank(world, measure, args, inputs)[0]
     passed = bool(share <= 1)
     if FIRST:

@@ -80,9 +80,9 @@ def _fused(define):
         import ml_dtypes
         turns = bool(rng.integers(2))
         fields = dict(tile_m=64, tile_n=16, tile_k=64, stages=int(rng.integers(2, 4)), c_stages=int(rng.integers(1, 3)), group_m=2,
-                      consumers=2 if turns else 1, ping_pong=turns, comm_sms=1)
-        sums = "piece_m" in kernel.config.__dataclass_fields__
-        fields.update(dict(piece_m=16) if sums else dict(chunk_m=8, depth=int(rng.integers(1, 3))))
+                      consumers=2 if turns else 1, ping_pong=turns)
+        more = dict(comm_sms=1, piece_m=16, chunk_m=8, depth=int(rng.integers(1, 3)))
+        fields.update({name: value for name, value in more.items() if name in kernel.config.__dataclass_fields__})
         size = changes.pop("size", None)
         cfg = kernel.config().replace(**{**fields, **changes})
         m, n, k = size or ((128, 32, 128), (150, 24, 64), (65, 40, 130))[rng.integers(3)]
@@ -99,6 +99,10 @@ def _product(a, b):
     return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
 
 
+def _exchanged(inputs, rank):
+    return np.hstack([np.array_split(_product(a, b), len(inputs))[rank] for a, b in inputs])
+
+
 def _scattered(inputs, rank):
     total = sum(_product(a, b).astype(np.float32) for a, b in inputs).astype(inputs[0][0].dtype)
     return np.array_split(total, len(inputs))[rank]
@@ -112,6 +116,7 @@ def _gathered(inputs, rank):
 PROGRAMS = {
     "GemmReduceScatter": _fused(_scattered),
     "AllGatherGemm": _fused(_gathered),
+    "GemmAllToAll": _fused(_exchanged),
     "AllReduce": _collective(lambda xs, r, op: sum(xs), op="sum"),
     "AllReduceRmsNorm": norm,
     "AllGather": _collective(lambda xs, r, axis: np.concatenate(xs, axis), axis=0),

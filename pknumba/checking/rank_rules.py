@@ -51,7 +51,7 @@ def counter_without_signal(subject):
     for role, calls in subject.roles.items():
         for call in calls:
             name = attribute(call.node.args[0], "g") if call.name == "wait_until" and call.node.args else None
-            if name and name not in signalled and name in (subject.counters or (name,)) and name != "finished":
+            if name and name not in signalled and name in (subject.counters or (name,)) and name not in subject.driven:
                 yield role, call, f"nobody signals g.{name}. A counter grows by signals. Let a role signal it."
 
 

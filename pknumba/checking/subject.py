@@ -23,11 +23,12 @@ class Subject:
     Attributes:
         name: for reports. roles: {name: [Call]}. semaphores: {name: role that arrives}, or None if unknown.
         symmetric, counters: names, or None. cfg: a configuration, or None. of_cluster: names of semaphores of whole clusters, or None.
+        driven: names of counters that the template signals.
     """
 
     def __init__(self, name, roles, semaphores=None, symmetric=None, counters=None, cfg=None, of_cluster=None):
         self.name, self.roles, self.semaphores, self.of_cluster = name, roles, semaphores, of_cluster
-        self.symmetric, self.counters, self.cfg = symmetric, counters, cfg
+        self.symmetric, self.counters, self.cfg, self.driven = symmetric, counters, cfg, {"finished"}
 
     def opaque(self, base):
         """Whether a function that is no primitive is given all of ``g`` or ``s``: what it does with it cannot be seen."""
@@ -45,7 +46,9 @@ class Subject:
             semaphores, of_cluster = {n: d.by for n, d in found.items()}, {n for n, d in found.items() if d.of == "cluster"}
         except (PknumbaError, AttributeError, TypeError, NotImplementedError):
             pass                                        # declarations that need what only a call knows
-        return cls(kernel.__name__, roles, semaphores, tuple(kernel.symmetric), tuple(kernel.all_counters()), cfg, of_cluster)
+        subject = cls(kernel.__name__, roles, semaphores, tuple(kernel.symmetric), tuple(kernel.all_counters()), cfg, of_cluster)
+        subject.driven |= set(kernel.all_counters()) - set(kernel.counters)
+        return subject
 
     @classmethod
     def of_source(cls, text, file, semaphores=None, of_cluster=None):

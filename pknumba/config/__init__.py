@@ -5,8 +5,8 @@ from .choosing import _GEMMS, best  # noqa: F401 - tests go through all that shi
 from .comm import CommConfig, NormConfig
 from .kept import tuned, tuned_state
 from .moe import GroupedGemmConfig, best_groups
-from .products import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, GemmReduceScatterConfig
+from .products import AllGatherGemmConfig, GemmAllReduceConfig, GemmAllToAllConfig, GemmConfig, GemmReduceScatterConfig
 
 __all__ = ["AttentionConfig", "RingAttentionConfig", "attention_config", "GemmConfig", "GemmAllReduceConfig",
            "GemmReduceScatterConfig", "AllGatherGemmConfig", "GroupedGemmConfig", "CommConfig", "NormConfig", "best",
-           "best_groups", "tuned", "tuned_state"]
+           "best_groups", "tuned", "tuned_state", "GemmAllToAllConfig"]

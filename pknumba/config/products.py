@@ -164,10 +164,12 @@ class GemmAllReduceConfig(GemmConfig):
 
     Attributes:
         comm_sms: SMs that communicate; the others compute. piece_m: rows that one communicator warp reduces at once.
+        intra_sm: two warps of every SM communicate while the others compute, and comm_sms does not matter: for comparison.
     """
 
     comm_sms: int = 8
     piece_m: int = 8
+    intra_sm: bool = False
 
     runtime: ClassVar[tuple] = ("comm_sms",)
     clusters: ClassVar[tuple] = (1,)
@@ -189,7 +191,9 @@ class GemmAllReduceConfig(GemmConfig):
         insist(self, [
             (self.comm_sms >= 1, f"comm_sms = {self.comm_sms}. At least one SM must communicate."),
             (self.piece_m >= 1 and self.tile_m % max(self.piece_m, 1) == 0, f"piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces "
-             "are equal. Use a divisor.")])
+             "are equal. Use a divisor."),
+            (not self.intra_sm or self.piece_m * self.tile_n <= 256, f"intra_sm with pieces of {self.piece_m} x {self.tile_n}. Warps "
+             "beside loader and storer have registers for 256 elements. Use piece_m = 1.")])
 
 
 @dataclass(frozen=True)
@@ -211,6 +215,12 @@ class GemmReduceScatterConfig(GemmAllReduceConfig):
     def traffic(self, m, n, k, world):
         """Bytes that a rank's communicators work on: partial products, or what they add up to."""
         return m * n * ITEMSIZE[self.dtype] // (world if self.adds else 1)
+
+    def check(self):
+        """Raise ConfigError unless sm_90 can run it."""
+        super().check()
+        insist(self, [(not self.intra_sm, "intra_sm. That is a way of gemm_all_reduce. Sums of shares are made on SMs of their own: "
+                       "choose comm_sms.")])
 
 
 @dataclass(frozen=True)
@@ -256,3 +266,10 @@ class AllGatherGemmConfig(GemmConfig):
             (self.depth >= 1, f"depth = {self.depth}. At least 1."),
         ]
         insist(self, rules)
+
+
+@dataclass(frozen=True)
+class GemmAllToAllConfig(GemmConfig):
+    """A GEMM whose tiles go to the ranks that get them."""
+
+    clusters: ClassVar[tuple] = (1,)

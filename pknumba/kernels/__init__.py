@@ -10,6 +10,7 @@ from .broadcast import Broadcast, broadcast
 from .gather import Gather, gather
 from .gemm import Gemm, gemm
 from .gemm_all_reduce import GemmAllReduce, gemm_all_reduce
+from .gemm_all_to_all import GemmAllToAll, gemm_all_to_all
 from .gemm_reduce_scatter import GemmReduceScatter, gemm_reduce_scatter
 from .grouped_gemm import GroupedGemm, grouped_gemm
 from .reduce import Reduce, reduce
@@ -22,4 +23,4 @@ __all__ = ["AllGather", "all_gather", "AllGatherGemm", "all_gather_gemm", "AllRe
            "all_reduce_rmsnorm", "AllToAll", "all_to_all", "Attention", "attention", "Broadcast", "broadcast", "Gather", "gather",
            "Gemm", "gemm", "GemmAllReduce", "gemm_all_reduce", "GemmReduceScatter", "gemm_reduce_scatter", "GroupedGemm",
            "grouped_gemm", "Reduce", "reduce", "ReduceScatter", "reduce_scatter", "RingAttention", "ring_attention", "ring_rows",
-           "Scatter", "scatter", "SendRecv", "send_recv"]
+           "Scatter", "scatter", "SendRecv", "send_recv", "GemmAllToAll", "gemm_all_to_all"]

@@ -2,7 +2,7 @@
 
 from ..config import GemmAllReduceConfig
 from ..primitives import all_reduce, signal, store_async_wait, wait_until
-from ..templates import LCSC, multiply
+from ..templates import LCSC, LCSI, multiply
 from .gemm import Gemm
 
 
@@ -25,6 +25,12 @@ class GemmAllReduce(LCSC, Gemm):
         all_reduce(g.C, (task.row * cfg.pieces + task.part, task.col), (cfg.piece_m, cfg.tile_n))
 
 
+class GemmAllReduceInside(LCSI, GemmAllReduce):
+    """The same within SMs: two warps of every compute SM add the tiles that this rank owns, with few registers."""
+
+    title, numbers, helper_registers = GemmAllReduce.__name__, {**Gemm.numbers, "blocks": 1}, 56
+
+
 def gemm_all_reduce(world, A, B, *, out=None, config=None, stream=None):
     """C = sum over the ranks r of the world of A_r @ B_r, the same bits on every rank; collective.
 
@@ -33,8 +39,8 @@ def gemm_all_reduce(world, A, B, *, out=None, config=None, stream=None):
         A: (M, K) bfloat16 or float16, rows contiguous. B: (K, N), row-major or the transpose of a row-major (N, K).
         out: (M, N) of the same dtype. A SymmetricArray of this world is written in place; any other array, or None, costs
             one copy out of symmetric memory that the world keeps for this shape.
-        config: GemmAllReduceConfig; chosen by shape if None. stream: as in ``gemm``; to be passed where two streams work at
-            once, since calls of one shape share counters.
+        config: GemmAllReduceConfig; chosen by shape if None; with ``intra_sm`` no SM only communicates. stream: as in ``gemm``; to be
+            passed where two streams work at once, since calls of one shape share counters.
 
     Returns: C (M, N) (``out``, or its ``local`` if it is symmetric). Each rank's product is rounded once to the dtype, the
     sum is made in float32 in rank order and rounded once.
@@ -42,4 +48,5 @@ def gemm_all_reduce(world, A, B, *, out=None, config=None, stream=None):
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError on every rank, before anything is launched;
     HangError if a rank does not come.
     """
-    return multiply(GemmAllReduce, world, A, B, out, config, stream)
+    kernel = GemmAllReduceInside if getattr(config, "intra_sm", False) else GemmAllReduce
+    return multiply(kernel, world, A, B, out, config, stream)

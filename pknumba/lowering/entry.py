@@ -168,6 +168,9 @@ _COMPUTE = """
 {pad}else:
 {pad}    {many}
 {pad}    consumer(cfg, bind_consumer(parameters, epoch), share_consumer(base), group, block, sms)"""
+_BESIDE = """{pad}    elif warp() >= {first}:
+{pad}        communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), i32(warp() - {first}),
+{pad}                     i32(block * {warps} + warp() - {first}), i32(sms * {warps}))"""
 _COMMUNICATE = """
 {pad}workers = i32((i32(cuda.gridDim.x) - sms) * {warps})
 {pad}worker = i32((block - sms) * {warps} + warp())
@@ -178,6 +181,7 @@ def _source(plan):
     """Text of the entry: numba cannot loop over functions of different types, so roles are written out."""
     helpers = [r for r in plan.roles.values() if r.scope == "thread" and r.name != "communicator"]
     comm = plan.roles.get("communicator")
+    beside, comm = (comm, None) if comm and comm.beside else (None, comm)
     only = "if i32(cuda.threadIdx.x) & 31 == 0: " if comm and comm.scope == "thread" else ""
     lines = ["def entry(parameters):", "    base = begin(parameters)",
              "    epoch = get_epoch(parameters)" if plan.counters else "    epoch = i32(0)", "    block = i32(cuda.blockIdx.x)"]
@@ -188,6 +192,8 @@ def _source(plan):
     pad = " " * (8 if comm else 4)
     calls = [f"{pad}    {'if' if i == 0 else 'elif'} tid == {consumers * 128 + 32 * i}: {r.name}(cfg, bind_{r.name}(parameters, epoch), "
              f"share_{r.name}(base), i32(0), block, sms)" for i, r in enumerate(helpers)]
+    if beside:
+        calls.append(_BESIDE.format(pad=pad, first=4 * consumers + len(helpers), warps=beside.workers))
     few, many = ("few()", "many()") if plan.registers[0] else ("pass", "pass")
     compute = _COMPUTE.format(pad=pad, consumers=consumers, few=few, many=many, helpers="\n".join(calls))
     if not comm:
@@ -199,7 +205,8 @@ def _source(plan):
 def make_entry(plan):
     """(entry function, numba type of its parameters) of a plan."""
     comm = plan.roles.get("communicator")
-    need(comm is None or 32 * comm.workers == plan.threads, f"{plan.name}: {comm and comm.workers} communicators in blocks of "
+    alone = comm is not None and not comm.beside
+    need(not alone or 32 * comm.workers == plan.threads, f"{plan.name}: {comm and comm.workers} communicators in blocks of "
          f"{plan.threads} threads. Every warp of a block must be one.")
     register_primitives()
     forget()

@@ -3,15 +3,17 @@
 from .attending import attend
 from .base import Template
 from .comm import Comm, counted
+from .exchanges import ColumnsToColumns, ColumnsToRows, Exchanged, RowsToRows
 from .forms import Added, Gathered, Scattered, Whole
 from .group_calls import multiply_groups
 from .groups import Grouped
 from .lcs import LCS
-from .lcsc import LCSC, LCSM
+from .lcsc import LCSC, LCSD, LCSI, LCSM
 from .matrices import multiply
 from .rows import counted_rows, meeting_rows
 from .ringing import attend_ring, ring_rows
 from .transfers import communicate
 
 __all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Added", "Gathered", "attend", "attend_ring",
-           "ring_rows", "communicate", "counted", "counted_rows", "meeting_rows", "Grouped", "multiply", "multiply_groups"]
+           "ring_rows", "communicate", "counted", "counted_rows", "meeting_rows", "Grouped", "multiply", "multiply_groups", "LCSD",
+           "LCSI", "Exchanged", "RowsToRows", "ColumnsToRows", "ColumnsToColumns"]

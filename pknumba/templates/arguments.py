@@ -46,7 +46,7 @@ def check(name, kernel, world, A, B, out, config, stream, rows=None):
     transposed = is_transposed(b)
     check_rows(name, "B", b.shape[::-1] if transposed else b.shape, b.strides[::-1] if transposed else b.strides, b.dtype)
     m = _whole(name, kernel, world, a, rows)
-    c = check_out(name, world, out, a.dtype, (kernel.form.gotten(m, world), b.shape[1]))
+    c = check_out(name, world, out, a.dtype, kernel.form.result(m, b.shape[1], world))
     if config is not None:
         config.replace(dtype=a.dtype, b_transposed=transposed).check()
     stream_source(world, stream, A)()

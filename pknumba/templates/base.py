@@ -23,12 +23,14 @@ class Template(metaclass=KernelMeta):
         title: what messages call its operator; None: its own name.
         helper_registers: of a loader's or storer's thread once roles are known, a multiple of 8; longer roles need more.
         form: how what it computes is spread over ranks (``forms``); alone: the kernel that does the same on one rank, or None.
+        delivers: whether its storers write to other ranks, with no communicator.
         numbers: what else ``g`` holds: {name: how many int32}.
     """
 
     config = Config
     tensors, symmetric, counters = (), (), ()
     form = alone = title = None
+    delivers = False
     kinds = {}
     helper_registers = 40
     numbers = {"grid": 2, "tasks": 1, "k_tiles": 1}
@@ -52,7 +54,13 @@ class Template(metaclass=KernelMeta):
 
     @classmethod
     def communicates(kernel):
-        return hasattr(kernel, "communicator")
+        """Whether ranks meet in it."""
+        return kernel.delivers or hasattr(kernel, "communicator")
+
+    @classmethod
+    def comm_sms(kernel, cfg):
+        """SMs that only communicate."""
+        return getattr(cfg, "comm_sms", 0) if hasattr(kernel, "communicator") else 0
 
     @classmethod
     def shares_result(kernel):

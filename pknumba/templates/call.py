@@ -2,6 +2,7 @@
 
 import struct
 from collections import namedtuple
+from functools import partial
 
 from .. import interpreter as cpu
 from ..errors import ConfigError
@@ -44,7 +45,7 @@ def _tensor(world, name, m, record):
     from ..runtime import tensormap
     header = struct.pack("<QQQIIIIQ", m.pointer, m.peers, m.pitch, m.rows, m.cols, world.size, world.rank, 0)
     for rows, cols, swizzle in record["peer_boxes"].get(name, ()):
-        maps = [tensormap.encode(p, (r, m.cols), m.pitch, m.dtype, (rows, cols), swizzle, name, m.outer) for p, r in m.targets]
+        maps = [tensormap.encode(p, (r, c), m.pitch, m.dtype, (rows, cols), swizzle, name, m.outer) for p, r, c in m.targets]
         header += struct.pack("<Q", device_table(world, b"".join(maps)))
     blob = header.ljust(_HEADER, b"\0")
     for rows, cols, swizzle in record["boxes"].get(name, ()):
@@ -54,12 +55,12 @@ def _tensor(world, name, m, record):
 
 def every_number(kernel, world, numbers, cfg):
     """The numbers of ``g``: the operator's, then the template's, in the order of the kernel's parameters."""
-    return {**numbers, "rank": world.rank, "world_size": world.size, "comm_sms": getattr(cfg, "comm_sms", 0)}
+    return {**numbers, "rank": world.rank, "world_size": world.size, "comm_sms": kernel.comm_sms(cfg)}
 
 
 def check_sms(kernel, cfg, num_sms):
     """Raise ConfigError if communicators would leave no SM to compute, or no cluster fits. ``num_sms``: of the rank that has fewest."""
-    comm = cfg.comm_sms if kernel.communicates() else 0
+    comm = kernel.comm_sms(cfg)
     if comm >= num_sms:
         raise ConfigError(f"{kernel.__name__}: comm_sms = {comm}, but a rank has {num_sms} SMs. At least one must compute. "
                           f"Use comm_sms = {max(1, num_sms // 8)}.", comm_sms=comm, num_sms=num_sms)
@@ -70,7 +71,7 @@ def check_sms(kernel, cfg, num_sms):
 
 def _grid(kernel, world, cfg, numbers):
     """(blocks, blocks that communicate). A form whose ranks count each other's blocks says how many compute."""
-    comm = cfg.comm_sms if kernel.communicates() else 0
+    comm = kernel.comm_sms(cfg)
     blocks = numbers.get("blocks", min(numbers["tasks"], world.num_sms - comm))
     return blocks // cfg.cluster * cfg.cluster + comm, comm
 
@@ -165,9 +166,11 @@ class InterpretedCall:
                 self._communicate(launch, block, drive["communicator"], g, number - sms)
                 continue
             s = self._shared(block)
-            for role in (r for r in self.roles.values() if r.name != "communicator"):
+            for role in (r for r in self.roles.values() if r.beside or r.name != "communicator"):
+                each = role.workers if role.beside else 1           # communicators beside others count workers, others blocks
                 for part in range(role.workers):
-                    launch.role(block, role, part, lambda d=drive[role.name], s=s, part=part, n=number: d(cfg, g, s, part, n, sms))
+                    play = partial(drive[role.name], cfg, g, s, part, number * each + (part if role.beside else 0), sms * each)
+                    launch.role(block, role, part, play)
         launch.wait()
 
     def _communicate(self, launch, block, drive, g, number):

@@ -90,7 +90,7 @@ def empty_product(form, world, A, B, rows):
     """An uninitialised array of A's library for what this rank gets of A @ B; None where A and B are no matrices or world is none
     (the check says so)."""
     try:
-        shape = (form.gotten(form.whole(A.shape[0], world, rows), world), B.shape[1])
+        shape = form.result(form.whole(A.shape[0], world, rows), B.shape[1], world)
         if type(A).__module__ == "torch":
             return A.new_empty(shape)
         from ..runtime import arrays

@@ -6,9 +6,10 @@ A kernel names its form. ``m`` is always the number of rows of the whole product
 
 import struct
 
+from ..tiles import ITEMSIZE
 from .call import Matrix, device_table
 
-__all__ = ["share", "rows_of", "Whole", "Scattered", "Added", "Gathered"]
+__all__ = ["share", "rows_of", "windows_of", "cut_of", "Whole", "Scattered", "Added", "Gathered"]
 
 
 def share(m, size, rank):
@@ -24,15 +25,27 @@ def rows_of(world, array, spots):
         spots: for every rank r (rank that has the memory, first row, number of rows). On a device a part without rows is the
             array's last row, which must be one that nobody reads.
     """
+    return windows_of(world, array, [(owner, (first, 0), (rows, array.shape[1])) for owner, first, rows in spots])
+
+
+def windows_of(world, array, spots):
+    """A Matrix whose part of rank r is a window of a symmetric array in some rank's memory.
+
+    Args:
+        spots: for every rank r (rank that has the memory, (first row, first column), (rows, columns)). On a device a part without
+            elements lies in the array's last row, which must be one that nobody reads; others begin on 16 bytes.
+    """
     if world.executor == "interpreter":
-        return Matrix(arrays=[array.peer(owner)[first:first + rows] for owner, first, rows in spots])
-    last = array.shape[0] - 1
-    targets = tuple((array.pointers[owner] + (first if rows else last) * array.pitch, rows or 1) for owner, first, rows in spots)
-    table = device_table(world, struct.pack(f"<{world.size}Q", *(pointer for pointer, _ in targets)))
-    return Matrix(targets[world.rank][0], spots[world.rank][2], array.shape[1], array.pitch, array.dtype, table, targets=targets)
+        return Matrix(arrays=[array.peer(owner)[i:i + rows, j:j + cols] for owner, (i, j), (rows, cols) in spots])
+    last, size = (array.shape[0] - 1) * array.pitch, ITEMSIZE[array.dtype]
+    targets = tuple((array.pointers[owner] + (i * array.pitch + j * size if rows and cols else last), rows or 1, cols or 1)
+                    for owner, (i, j), (rows, cols) in spots)
+    table = device_table(world, struct.pack(f"<{world.size}Q", *(pointer for pointer, *_ in targets)))
+    rows, cols = spots[world.rank][2]
+    return Matrix(targets[world.rank][0], rows, cols or 1, array.pitch, array.dtype, table, targets=targets)
 
 
-def _cut(m, n, k, cfg):
+def cut_of(m, n, k, cfg):
     """Numbers of a product that is cut into tiles from its first row on. Tile rows are those of whole clusters: the last may be empty."""
     grid = -(-m // (cfg.tile_m * cfg.rows_together)) * cfg.rows_together, -(-n // cfg.tile_n)
     return {"grid": grid, "tasks": grid[0] * grid[1] * cfg.depths, "k_tiles": -(-k // (cfg.tile_k * cfg.depths))}
@@ -58,10 +71,37 @@ class Whole:
         """Rows of C that this rank gets."""
         return m
 
+    @classmethod
+    def result(form, m, n, world):
+        """Shape of what this rank gets."""
+        return form.gotten(m, world), n
+
     @staticmethod
     def numbers(m, n, k, cfg, world, sms):
         """What ``g`` holds besides rank and world size. ``sms``: that a rank may use, the same on every rank."""
-        return _cut(m, n, k, cfg)
+        cut = cut_of(m, n, k, cfg)
+        return {**cut, "blocks": min(cut["tasks"], sms)}
+
+    # ---- of kernels that make the result in symmetric memory
+    @staticmethod
+    def shape(world, m, n):
+        """Of the memory where the result is made, the same on every rank."""
+        return m, n
+
+    @staticmethod
+    def direct(world, m, n):
+        """Whether a symmetric array of the caller can be that memory."""
+        return True
+
+    @classmethod
+    def shared(form, world, array, m, n, direct):
+        """The Matrix C in that memory, or in the caller's array (``direct``)."""
+        return windows_of(world, array, [(r, (0, 0), (m, n)) for r in range(world.size)])
+
+    @staticmethod
+    def parts(world, m, n):
+        """What is copied to the caller's array: (place in the memory, place in the array, extent) of each part."""
+        return [((0, 0), (0, 0), (m, n))]
 
     @staticmethod
     def signals(numbers, world):
@@ -93,7 +133,7 @@ class Scattered(Whole):
         """``grid``: of the largest share; ``rows`` and ``extra``: what shares are made of; ``group``: tile rows of a share walked
         together."""
         rows, extra = divmod(m, world.size)
-        cut = _cut(-(-m // world.size), n, k, cfg)
+        cut = cut_of(-(-m // world.size), n, k, cfg)
         return {**cut, "tasks": cut["tasks"] * world.size, "rows": rows, "extra": extra, "group": max(1, cfg.group_m // world.size)}
 
     @staticmethod
@@ -157,7 +197,7 @@ class Gathered(Whole):
     @staticmethod
     def numbers(m, n, k, cfg, world, sms):
         """See ``layout``."""
-        size, cut = world.size, _cut(m, n, k, cfg)
+        size, cut = world.size, cut_of(m, n, k, cfg)
         (rows, extra), (first, mine) = divmod(m, size), share(m, size, world.rank)
         bands, depth = -(-(rows + bool(extra)) // cfg.tile_m), min(cfg.depth, cut["k_tiles"])
         parts, skip = cfg.strips * -(-cut["k_tiles"] // depth), int(not extra and rows % cfg.tile_m == 0)

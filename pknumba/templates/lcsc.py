@@ -1,7 +1,8 @@
-"""LCS plus communicators on SMs of their own (the last ones of the grid): compute and communication overlap between SMs."""
+"""LCS plus communication: by communicators on SMs of their own (the last ones of the grid), beside others, or by the storers."""
 
 from ..tiles import Role
 from .bands import movers, till_consumed
+from .delivery import delivering
 from .lcs import LCS
 
 
@@ -32,3 +33,33 @@ class LCSM(LCS):
         """Movers take pieces of bands; storers tell when their block has consumed what was moved to it."""
         special = {"communicator": movers, "storer": till_consumed}
         return special.get(role.name) or super().driver(role)
+
+
+class LCSI(LCS):
+    """An LCS kernel whose communicators, two warps, play in every block beside loader and storer: compute and communication overlap
+    within an SM."""
+
+    @classmethod
+    def roles(kernel, cfg):
+        return {**super().roles(cfg), "communicator": Role("communicator", "warp", 2, beside=True)}
+
+    @classmethod
+    def comm_sms(kernel, cfg):
+        """None."""
+        return 0
+
+
+class LCSD(LCS):
+    """An LCS kernel whose storers deliver to peers. A rank's call begins when it may be written to, and ends when all have written."""
+
+    delivers = True
+
+    @classmethod
+    def all_counters(kernel):
+        """The template's own: ``ready`` begins a call, ``finished`` ends it."""
+        return (*kernel.counters, "ready", "finished")
+
+    @classmethod
+    def driver(kernel, role):
+        """Storers say so and wait for it."""
+        return delivering if role.name == "storer" else super().driver(role)

@@ -62,14 +62,16 @@ class MultiplyCall:
         sms = self._sms()
         numbers = kernel.form.numbers(m, n, max(k, 1), cfg, world, sms)
         numbers = {name: numbers[name] for name in kernel.numbers}
-        key = ("workspace", kernel, cfg, m, n, k, stream if stream is None else self.stream())
+        self.stream_key = stream if stream is None else self.stream()
+        key = "workspace", kernel, cfg, m, n, k, self.stream_key
         workspace, first = world.cache.get(key), key not in world.cache
         if first:
             workspace = world.cache[key] = Workspace(kernel, world, cfg, kernel.form.signals(numbers, world))
             workspace.memory = kernel.form.memory(world, m, n, max(k, 1), a.dtype)
         matrices = {kernel.form.operand: self._operand(a), "B": self._operand(b, cfg.b_transposed),
                     **kernel.form.matrices(workspace.memory, m, n, world)}
-        matrices["out" if "out" in kernel.tensors else "C"] = self._symmetric(out, c) if kernel.shares_result() else self._result(out, c)
+        result = self._symmetric(out, c, m, n) if kernel.shares_result() else self._result(out, c)
+        matrices["out" if "out" in kernel.tensors else "C"] = result
         self.launch = prepare(kernel, world, cfg, matrices, numbers, workspace)
         if first and kernel.communicates() and world.size > 1:
             world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
@@ -93,7 +95,7 @@ class MultiplyCall:
         return agreed(self.world, self.name, self.kernel, checked, lambda found: {
             "A.shape": [found.m, found.a.shape[1]], "B.shape": list(found.b.shape), "dtype": found.a.dtype, "config": repr(config),
             "results of a tuner": None if config else self._tuned(configs.tuned_state, found.m, *found.b.shape[::-1], found.a.dtype),
-            "layout of B": "columns" if found.transposed else "rows",
+            "layout of B": "columns" if found.transposed else "rows", "kernel": self.kernel.__name__,
             "out": f"symmetric array {found.symmetric}" if found.symmetric else "no symmetric array"})
 
     def _config(self, config, m, n, k, dtype):
@@ -181,28 +183,30 @@ class MultiplyCall:
         self.after.append(lambda s: driver.copy_2d(c.pointer, c.strides[0], padded, _padded(width), width, rows, s))
         return Matrix(padded, rows, cols, _padded(width), c.dtype)
 
-    def _symmetric(self, out, c):
+    def _symmetric(self, out, c, m, n):
         """C in symmetric memory: ``out`` itself, or memory of the world that is copied to it afterwards."""
-        array = out
-        if not self.local:
-            key = ("result", tuple(c.shape), c.dtype)
+        form, array = self.kernel.form, out
+        direct = self.local and form.direct(self.world, m, n)
+        if not direct:
+            key = "result", form.shape(self.world, m, n), c.dtype, self.stream_key
             array = self.world.cache.get(key)
             if array is None:
-                array = self.world.cache[key] = self.world.symmetric(c.shape, c.dtype)
-            self.after.append(self._copy_back(array, c))
-        if self.world.executor == "interpreter":
-            return Matrix(arrays=[array.peer(r) for r in range(self.world.size)])
-        targets = tuple((pointer, c.shape[0]) for pointer in array.pointers)
-        return Matrix(array.pointer, c.shape[0], c.shape[1], array.pitch, c.dtype, array.peers_table, targets=targets)
+                array = self.world.cache[key] = self.world.symmetric(key[1], c.dtype)
+            self.after += [self._copy_back(array, c, *part) for part in form.parts(self.world, m, n)]
+        return form.shared(self.world, array, m, n, direct)
 
-    def _copy_back(self, array, c):
+    def _copy_back(self, array, c, there, here, extent):
+        """Copies extent (rows, columns) of the array from (row, column) ``there`` to ``here`` in C."""
         if self.world.executor == "interpreter":
+            (i, j), (row, col), (rows, cols) = there, here, extent
+
             def copy(stream):
-                c.owner[...] = array.local
+                c.owner[row:row + rows, col:col + cols] = array.local[i:i + rows, j:j + cols]
             return copy
         from ..runtime import driver
-        width = c.shape[1] * ITEMSIZE[c.dtype]
-        return lambda s: driver.copy_2d(c.pointer, c.strides[0], array.pointer, array.pitch, width, c.shape[0], s)
+        size = ITEMSIZE[c.dtype]
+        target, source = c.pointer + here[0] * c.strides[0] + here[1] * size, array.pointer + there[0] * array.pitch + there[1] * size
+        return lambda s: driver.copy_2d(target, c.strides[0], source, array.pitch, extent[1] * size, extent[0], s)
 
 
 def _padded(width):

@@ -13,9 +13,15 @@ import time
 
 import torch
 
-from pknumba import World, all_gather_gemm, gemm_all_reduce, gemm_reduce_scatter
+import pknumba
+from pknumba import World, all_gather_gemm
+from pknumba.config import GemmAllReduceConfig, GemmReduceScatterConfig
 
-OPERATORS = ("gemm_reduce_scatter", "all_gather_gemm", "gemm_all_reduce")
+#: Name -> (public function, options).
+OPERATORS = {"gemm_reduce_scatter": ("gemm_reduce_scatter", {}), "all_gather_gemm": ("all_gather_gemm", {}),
+             "gemm_all_reduce": ("gemm_all_reduce", {}), "gemm_all_to_all": ("gemm_all_to_all", {}),
+             "adds": ("gemm_reduce_scatter", dict(config=GemmReduceScatterConfig(adds=True, comm_sms=2))),
+             "inside": ("gemm_all_reduce", dict(config=GemmAllReduceConfig(intra_sm=True, piece_m=1)))}
 
 
 def signs(shape, seed):
@@ -30,10 +36,11 @@ class Problem:
     def __init__(self, world, name, m, n, k):
         self.world, self.name, self.shape = world, name, (m, n, k)
         rows = torch.tensor_split(torch.empty(m), world.size)[world.rank].shape[0]
-        gathers, scatters = name == "all_gather_gemm", name == "gemm_reduce_scatter"
+        gathers, scatters, exchanges = name == "all_gather_gemm", name in ("gemm_reduce_scatter", "adds"), name == "gemm_all_to_all"
         self.a = torch.empty(rows if gathers else m, k, dtype=torch.bfloat16, device="cuda")
         self.b = torch.empty(n, k, dtype=torch.bfloat16, device="cuda")
-        self.out = torch.empty(rows if scatters else m, n, dtype=torch.bfloat16, device="cuda")
+        shape = rows if scatters or exchanges else m, world.size * n if exchanges else n
+        self.out = torch.empty(shape, dtype=torch.bfloat16, device="cuda")
 
     def fill(self, call):
         """New values; returns what this rank should get."""
@@ -42,21 +49,25 @@ class Problem:
             whole, y = signs((m, k), 3 * call), signs((n, k), 100_000 * rank + 3 * call + 1)
             self.a.copy_(torch.tensor_split(whole, size)[rank]), self.b.copy_(y)
             return (whole.float() @ y.T.float()).bfloat16()
-        truth = torch.zeros(m, n, device="cuda")
+        truth, blocks = torch.zeros(m, n, device="cuda"), []
         for r in range(size):
             x, y = signs((m, k), 100_000 * r + 3 * call), signs((n, k), 100_000 * r + 3 * call + 1)
-            truth += x.float() @ y.T.float()
+            product = x.float() @ y.T.float()
+            truth += product
+            blocks.append(torch.tensor_split(product.bfloat16(), size)[rank])
             if r == rank:
                 self.a.copy_(x), self.b.copy_(y)
-        return (torch.tensor_split(truth, size)[rank] if self.name == "gemm_reduce_scatter" else truth).bfloat16()
+        if self.name == "gemm_all_to_all":
+            return torch.cat(blocks, 1)
+        return (torch.tensor_split(truth, size)[rank] if self.name in ("gemm_reduce_scatter", "adds") else truth).bfloat16()
 
     def call(self):
         """The operator."""
         if self.name == "all_gather_gemm":
             all_gather_gemm(self.world, self.a, self.b.T, rows=self.shape[0], out=self.out)
         else:
-            {"gemm_all_reduce": gemm_all_reduce, "gemm_reduce_scatter": gemm_reduce_scatter}[self.name](
-                self.world, self.a, self.b.T, out=self.out)
+            function, options = OPERATORS[self.name]
+            getattr(pknumba, function)(self.world, self.a, self.b.T, out=self.out, **options)
 
 
 def play(world, names, shapes, calls):
@@ -82,7 +93,7 @@ def play(world, names, shapes, calls):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--calls", type=int, default=1000)
-    parser.add_argument("--operators", nargs="+", choices=OPERATORS, default=OPERATORS)
+    parser.add_argument("--operators", nargs="+", choices=[*OPERATORS], default=[*OPERATORS])
     parser.add_argument("--wait-limit", type=float, default=30, help="seconds")
     arguments = parser.parse_args()
     with World.mpi(executor="gpu", wait_limit_s=arguments.wait_limit, host_limit_s=120) as world:

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pknumba import World, all_gather_gemm, config, gemm_reduce_scatter
-from pknumba.config import AllGatherGemmConfig, GemmReduceScatterConfig
+from pknumba import World, all_gather_gemm, config, gemm_all_reduce, gemm_all_to_all, gemm_reduce_scatter
+from pknumba.config import AllGatherGemmConfig, GemmAllReduceConfig, GemmAllToAllConfig, GemmReduceScatterConfig
 from pknumba.errors import HangError
 from pknumba.runtime import driver
 
@@ -17,9 +17,12 @@ from .test_gemm_all_reduce_gpu import ranks, under_mps, warm
 AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
 SHIPPED = [fields for fields, *_ in config._GEMMS]
-FAMILIES = {"scatter": GemmReduceScatterConfig, "gather": AllGatherGemmConfig}
-ALL = pytest.mark.parametrize("kind", [*FAMILIES, "add"])
+FAMILIES = {"scatter": GemmReduceScatterConfig, "gather": AllGatherGemmConfig, "exchange": GemmAllToAllConfig,
+            "columns": GemmAllToAllConfig}
+ALL = pytest.mark.parametrize("kind", [*FAMILIES, "add", "inside"])
 BOTH = pytest.mark.parametrize("kind", FAMILIES)
+#: Kinds of gemm_all_to_all -> (scatter_axis, gather_axis).
+AXES = {"exchange": (0, 1), "columns": (1, 0)}
 
 
 def problem(world, kind, seed, shape, dtype):
@@ -29,6 +32,10 @@ def problem(world, kind, seed, shape, dtype):
     a, b = pairs[world.rank]
     if kind == "gather":
         return np.array_split(pairs[0][0], world.size)[world.rank], b, reference([(pairs[0][0], b)], dtype)
+    if kind in AXES:
+        scatter, gather = AXES[kind]
+        each = [[np.array_split(x, world.size, scatter)[world.rank] for x in reference([pair], dtype)] for pair in pairs]
+        return a, b, [np.concatenate(x, gather) for x in zip(*each)]
     return a, b, [np.array_split(x, world.size)[world.rank] for x in reference(pairs, dtype)]
 
 
@@ -36,6 +43,10 @@ def call(world, kind, a, b, m, **options):
     """The operator."""
     if kind == "gather":
         return all_gather_gemm(world, a, b, rows=m, **options)
+    if kind in AXES:
+        return gemm_all_to_all(world, a, b, scatter_axis=AXES[kind][0], gather_axis=AXES[kind][1], **options)
+    if kind == "inside":
+        return gemm_all_reduce(world, a, b, config=GemmAllReduceConfig(intra_sm=True, piece_m=1), **options)
     if kind == "add":
         options["config"] = GemmReduceScatterConfig(adds=True, comm_sms=4)
     return gemm_reduce_scatter(world, a, b, **options)
@@ -74,7 +85,8 @@ def test_any_size(size, kind):
 def test_shipped_configurations(fields, transposed, kind):
     def main(world):
         for i, shape in enumerate(((1024, 768, 256), (300, 520, 72), (129, 257, 8))):
-            check(world, kind, shape, "bfloat16", transposed, seed=i, config=FAMILIES[kind](**{**fields, "comm_sms": 4}))
+            more = {} if kind in AXES else {"comm_sms": 4}
+            check(world, kind, shape, "bfloat16", transposed, seed=i, config=FAMILIES[kind](**{**fields, **more}))
 
     ranks(2, main)
 
@@ -85,7 +97,12 @@ def exact(world, kind, seed, m, n, k):
     a, b = pairs[world.rank]
     if kind == "gather":
         return torch.tensor_split(pairs[0][0], world.size)[world.rank], b, (pairs[0][0].float() @ b.float()).bfloat16()
-    return a, b, torch.tensor_split(sum(x.float() @ y.float() for x, y in pairs).bfloat16(), world.size)[world.rank]
+    if kind in AXES:
+        scatter, gather = AXES[kind]
+        products = [(x.float() @ y.float()).bfloat16() for x, y in pairs]
+        return a, b, torch.cat([torch.tensor_split(c, world.size, scatter)[world.rank] for c in products], gather)
+    total = sum(x.float() @ y.float() for x, y in pairs).bfloat16()
+    return a, b, total if kind == "inside" else torch.tensor_split(total, world.size)[world.rank]
 
 
 @ALL

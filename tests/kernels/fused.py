@@ -25,10 +25,11 @@ def toy(kernel, **changes):
     if family is None:
         small = dict(panel_n=8, c_swizzle=32, b_swizzle=32, a_swizzle=32, movers=3)
         family = _TOYS[kernel.config] = type("Toy" + kernel.config.__name__, (kernel.config,), small)
-    extra = {"piece_m": 4} if "piece_m" in kernel.config.__dataclass_fields__ else {"chunk_m": 8, "depth": 2}
+    fields = kernel.config.__dataclass_fields__
+    extra = {name: value for name, value in (("piece_m", 4), ("chunk_m", 8), ("depth", 2)) if name in fields}
     if kernel.form.__name__ == "Added":
         extra["adds"] = True
-    return family(**{**SMALL, **extra, **changes})
+    return family(**{name: value for name, value in {**SMALL, **extra, **changes}.items() if name in fields})
 
 
 def variants(kernel):
@@ -70,7 +71,7 @@ class Shared:
             return self.made[number]
 
         def symmetric(shape, dtype):
-            return SimpleNamespace(peer=lambda r, pairs=take(lambda: guarded(shape)): pairs[r][0])
+            return SimpleNamespace(shape=shape, peer=lambda r, pairs=take(lambda: guarded(shape)): pairs[r][0])
 
         def counters(name, n):
             return SimpleNamespace(arrays=take(lambda: np.zeros(n, np.uint32)))
@@ -97,7 +98,7 @@ class Rank:
         form = kernel.form
         self.a, self.a_around = guarded((form.given(m, me), k))
         self.b_memory, self.b_around = guarded((n, k) if cfg.b_transposed else (k, n))
-        self.c, self.c_around = guarded((form.gotten(m, me), n))
+        self.c, self.c_around = guarded(form.result(m, n, me))
         self.b = self.b_memory.T if cfg.b_transposed else self.b_memory
         numbers = form.numbers(m, n, k, cfg, me, me.num_sms)
         self.numbers = {name: numbers[name] for name in kernel.numbers}
@@ -105,6 +106,21 @@ class Rank:
         own = {form.operand: self.a, "B": self.b_memory, "out" if "out" in kernel.tensors else "C": self.c}
         self.matrices = {name: Matrix(arrays=[x if r == me.rank else None for r in range(me.size)]) for name, x in own.items()}
         self.matrices.update(form.matrices(form.memory(me, m, n, k, cfg.dtype), m, n, me))
+        self.memory, self.parts = None, form.parts(me, m, n)
+        if kernel.shares_result():
+            array = me.symmetric(form.shape(me, m, n), cfg.dtype)
+            self.memory, self.matrices["C"] = array.peer(me.rank), form.shared(me, array, m, n, False)
+
+    def poison(self):
+        """What the call writes is NaN before."""
+        self.c[...] = np.nan
+        if self.memory is not None:
+            self.memory[...] = np.nan
+
+    def collect(self):
+        """The result, where it is made in symmetric memory, to c."""
+        for (i, j), (row, col), (rows, cols) in self.parts if self.memory is not None else ():
+            self.c[row:row + rows, col:col + cols] = self.memory[i:i + rows, j:j + cols]
 
     def untouched(self):
         """Whether everything around inputs and result is as it was."""
@@ -121,6 +137,9 @@ def definition(kernel, inputs):
     name, size = kernel.form.__name__, len(inputs)
     if name in ("Scattered", "Added"):
         return np.array_split(sum(a @ b for a, b in inputs), size)
+    if hasattr(kernel.form, "scatter"):
+        shares = [np.array_split(a @ b, size, kernel.form.scatter) for a, b in inputs]
+        return [np.concatenate([share[r] for share in shares], kernel.form.gather) for r in range(size)]
     if name == "Gathered":
         return [np.concatenate([a for a, _ in inputs]) @ b for _, b in inputs]
     return [sum(a @ b for a, b in inputs)] * size
@@ -149,8 +168,9 @@ def run(kernel, cfg, world=2, m=40, n=72, k=50, calls=2, sms=4, warps=3, seed=0,
             for _ in range(skew if (number + seed) % world == rank else 0):
                 getcurrent().pause()
             mine.a[...], mine.b[...] = data[number][rank]
-            mine.c[...] = np.nan
+            mine.poison()
             call.fire()
+            mine.collect()
             if not np.array_equal(mine.c, definition(kernel, data[number])[rank]):
                 wrong.append((number, rank))
 

@@ -5,6 +5,8 @@ import pytest
 from pknumba import config, lowering
 from pknumba.config import GemmAllReduceConfig, GemmConfig
 from pknumba.kernels import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter
+from pknumba.kernels.gemm_all_reduce import GemmAllReduceInside
+from pknumba.kernels.gemm_all_to_all import ColumnsAndRows, GemmAllToAll
 from pknumba.kernels.gemm_reduce_scatter import GemmReduceScatterAdd
 from pknumba.kernels.split_gemm import SplitGemm
 from pknumba.tiles import Semaphore
@@ -37,6 +39,10 @@ def cases():
     for kernel in (GemmReduceScatter, AllGatherGemm):
         for f in (dict(), *(dict(f, dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0) for i, f in enumerate(SHIPPED))):
             yield pytest.param(kernel, kernel.config(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
+    for kernel in (GemmAllToAll, ColumnsAndRows, GemmAllReduceInside):
+        more = dict(intra_sm=True, piece_m=1) if kernel is GemmAllReduceInside else {}
+        for f in (dict(SHIPPED[0], b_transposed=False), dict(dtype="float16"), dict(SHIPPED[2]), dict(SHIPPED[5], b_transposed=False)):
+            yield pytest.param(kernel, kernel.config(**f, **more), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
     for f in (dict(), dict(SHIPPED[0], dtype="float16"), dict(SHIPPED[5], b_transposed=False)):
         yield pytest.param(GemmReduceScatterAdd, GemmReduceScatterAdd.config(adds=True, **f), id=f"GemmReduceScatterAdd-{len(f)}")
 
@@ -56,6 +62,8 @@ def test_cubin(kernel, cfg, disassemble):
     expect_cluster(cfg, code)
     if kernel is AllGatherGemm:
         expect_moves(cfg, code)
+    elif kernel.delivers:
+        expect_deliveries(code)
     elif kernel.communicates():
         expect_signals(code)
 
@@ -132,6 +140,15 @@ def expect_moves(cfg, code):
     store = code.find("UTMASTG")[-1]
     signal = next(n for n in signals if n > store)
     assert [n for n in code.find("DEPBAR.LE", "0x0") if store < n < signal], "written at the peer before it is told"
+
+
+def expect_deliveries(code):
+    """A storer waits for the peer, and says that it has come and that it has written, at system scope."""
+    signals, polls, stores = code.find("REDG.E.ADD.STRONG.SYS"), code.find("LDG.E.STRONG.SYS"), code.find("UTMASTG")
+    assert len(signals) == code.counts()["REDG"] >= 2 and all(released(code, n) for n in signals)
+    assert len(polls) >= 2 and all(code.after(n, "CCTL.IVALL", 3) is not None for n in polls), "a poll acquires"
+    last = next(n for n in signals if n > stores[-1])
+    assert [n for n in code.find("DEPBAR.LE", "0x0") if stores[-1] < n < last], "written at the peers before they are told"
 
 
 def expect_signals(code):

@@ -4,7 +4,8 @@ import pytest
 
 from .test_run import run
 
-NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter", "send_recv")
+NAMES = ("all_reduce", "all_reduce_rmsnorm", "gemm_all_to_all",
+         "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter", "send_recv")
 
 
 @pytest.mark.parametrize("op", NAMES)
