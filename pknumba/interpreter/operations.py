@@ -114,6 +114,9 @@ def transfer(kind, source, target, completes=None, combine=None):
     task = current()
     session = task.session
     _check_fit(kind, source, target, combine, task)
+    if task.plain is not None:
+        raise error(ProtocolError, task, f"{kind}: follows the wait at {where(task.plain)}, which says that no copies follow. The copy "
+                                         "engine need not see what that wait was for. Leave out copies=False there.")
     session.operations += 1
     task.launch.flying += 1
     if completes is not None:

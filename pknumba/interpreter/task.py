@@ -13,10 +13,11 @@ class Task(greenlet):
         waiting: what it is parked on, an object with ``describe(task)``; None while it can run.
         wanted: the value it waits for, for the description. since: step at which it began to wait; None without tracing.
         error: the exception that ended it.
+        plain: where its last wait for a counter stands, if that said that no bulk copies follow.
         cost, until: in virtual time, seconds that it has spent since it last paused, and when it may go on at the earliest.
     """
 
-    block = role = part = priority = None
+    block = role = part = priority = plain = None
     order, cost, until = 0, 0.0, 0.0
 
     def __init__(self, session, rank, name, fn):

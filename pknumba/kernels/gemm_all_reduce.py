@@ -21,7 +21,7 @@ class GemmAllReduce(LCSC, Gemm):
 
     @staticmethod
     def communicator(cfg, g, s, task):          # a warp: piece task.part of a tile that this rank owns
-        wait_until(g.done, task.id, g.epoch * g.world_size)
+        wait_until(g.done, task.id, g.epoch * g.world_size, copies=False)
         all_reduce(g.C, (task.row * cfg.pieces + task.part, task.col), (cfg.piece_m, cfg.tile_n))
 
 

@@ -30,7 +30,7 @@ class GemmReduceScatter(LCSC, Gemm):
 
     @staticmethod
     def communicator(cfg, g, s, task):          # a warp: piece task.part of the task.turn-th tile of this rank's share
-        wait_until(g.done, task.turn, g.epoch * g.world_size)
+        wait_until(g.done, task.turn, g.epoch * g.world_size, copies=False)
         place = task.row * cfg.pieces + task.part, task.col
         reduce(g.parts, place, (cfg.piece_m, cfg.tile_n), g.out, place)
 
@@ -42,7 +42,7 @@ class GemmReduceScatterAdd(GemmReduceScatter):
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        wait_until(g.done, task.turn, g.epoch * g.world_size)
+        wait_until(g.done, task.turn, g.epoch * g.world_size, copies=False)
         take(g.parts, (task.row * cfg.pieces + task.part, task.col), (cfg.piece_m, cfg.tile_n), g.out)
 
 

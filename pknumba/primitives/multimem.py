@@ -198,11 +198,22 @@ class _Gather:
             precise = ".acc::f32" if verb == "add" and part.itemsize == 2 else ""
             text = f"multimem.ld_reduce.relaxed.sys.global.{verb}{precise}.v4.{_multimem_type(part)}"
             return part.load(p, text, *p.tensor(tensor_at, "multicast"), places)
-        n = part.width * part.unroll
-        total = p.variable(p.array(p.f32, n), [neutral] * n)
-        for r in p.loop(*p.tensor(tensor_at, "world")):
-            floats = part.floats(p, part.load(p, _LOAD, base_of(p, tensor_at, r), places))
-            p.b.store(p.pack([combine(p, a, x) for a, x in zip(p.elements(p.b.load(total)), floats)]), total)
+        total = p.variable(p.array(p.f32, part.width * part.unroll), [neutral] * (part.width * part.unroll))
+
+        def load(rank):
+            return part.load(p, _LOAD, base_of(p, tensor_at, rank), places)
+
+        def add(words):
+            values = zip(p.elements(p.b.load(total)), part.floats(p, words))
+            p.b.store(p.pack([combine(p, a, x) for a, x in values]), total)
+
+        ranks, = p.tensor(tensor_at, "world")
+        for pair in p.loop(p.b.udiv(ranks, p.const(2))):        # two ranks' values are on their way at once
+            first = p.b.shl(pair, p.const(1))
+            words = load(first), load(p.b.add(first, p.const(1)))
+            add(words[0]), add(words[1])
+        with p.when(p.b.icmp_unsigned("==", p.b.and_(ranks, p.const(1)), p.const(1))):
+            add(load(p.b.sub(ranks, p.const(1))))
         return part.words(p, p.elements(p.b.load(total)))
 
     def one(self, p, part, tensor_at, offset):

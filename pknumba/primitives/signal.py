@@ -5,7 +5,9 @@ peer after its wait; data written by the copy engine must have been waited for w
 ``>=`` against a number of arrivals since the counters were made (an epoch), so nothing is ever reset.
 """
 
-from ..lowering import insist, primitive
+from ..interpreter import current
+from ..interpreter.report import site
+from ..lowering import constant, insist, primitive
 
 #: Byte offset of how many counters there are, in their parameter (after ``lowering.ptx``'s fields).
 COUNT = 24
@@ -84,25 +86,28 @@ def _(counters, number):
 
 
 @primitive(scope=("thread", "warp"))
-def wait_until(counters, number, value):
+def wait_until(counters, number, value, copies=True):
     """Block until this rank's counter is at least ``value`` (acquire, system scope), then let the copy engine see the data.
 
     Args:
         counters: ``g.name``; number: index of the counter; value: uint32 compared around its wrap, so that counters may
             grow for ever.
+        copies: constant; False where this worker itself loads the data and starts no bulk copy before its next wait: no proxy fence
+            then, which would also wait until everything that the worker stored before has arrived.
 
     On the device a wait longer than the world's limit records who waited for what and leaves; the host raises HangError.
 
-    PTX: ld.acquire.sys.global.u32 in a loop bounded by %globaltimer, fence.proxy.async.
+    PTX: ld.acquire.sys.global.u32 in a loop bounded by %globaltimer; fence.proxy.async if ``copies``.
     """
     counters.wait(number, value)
+    current().plain = None if copies else site()
 
 
 @wait_until.lowering
-def _(counters, number, value):
-    role = counters.role
+def _(counters, number, value, copies):
+    role, fenced = counters.role, copies is None or constant(copies, "wait_until: copies")
 
-    def emit(p, counters_at, number, value):
+    def emit(p, counters_at, number, value, *_):
         check_number(p, counters, counters_at, number)
         base = p.shared_base()
         at = _address(p, p.parameter(p.i64, counters_at, 0), number)
@@ -113,7 +118,8 @@ def _(counters, number, value):
             done = p(vote, done, out=[p.i32])
         with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
             p.give_up(role, p.COUNTER + (counters.number << 8), number, value, seen, base)
-        p("fence.proxy.async;")
+        if fenced:
+            p("fence.proxy.async;")
     return emit
 
 
@@ -136,7 +142,7 @@ def barrier(counters, epoch):
 @barrier.lowering
 def _(counters, epoch):
     from ..lowering import PRIMITIVES
-    announce, await_ = PRIMITIVES["signal_all"].lower(counters, None), PRIMITIVES["wait_until"].lower(counters, None, None)
+    announce, await_ = PRIMITIVES["signal_all"].lower(counters, None), PRIMITIVES["wait_until"].lower(counters, None, None, None)
 
     def emit(p, counters_at, epoch):
         announce(p, counters_at, p.parameter(p.i32, counters_at, 20))

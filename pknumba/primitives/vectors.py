@@ -24,8 +24,8 @@ class Vectors:
         self.dtype, self.itemsize = tensor.dtype, ITEMSIZE[tensor.dtype]
         self.width = 16 // self.itemsize
         self.shape, self.per_row, self.total = (rows, cols), cols // self.width, rows * cols // self.width
-        self.unroll = min(8, -(-self.total // 32))
-        self.steps = -(-self.total // (32 * self.unroll))
+        self.steps = -(-self.total // (32 * 6))                    # at most 6 vectors of a lane at once, as many in each step
+        self.unroll = -(-self.total // (32 * self.steps))
 
     def places(self, p, tensor_at, coord, step):
         """The lane's vectors in the step-th part of a tensor's window."""

@@ -6,7 +6,7 @@ import pytest
 from pknumba.errors import CompileError, ContractError, ProtocolError
 from pknumba.primitives import (accumulator, all_reduce, arrive, as_operand, broadcast, cast, exp2, expect, fill, fill_rows, load,
                                 load_async, mask, maximum, mma, mma_wait, reduce, row_max, signal_all, store, store_async_wait,
-                                store_max_async, store_rows, sync, turn_wait, wait)
+                                store_max_async, store_rows, sync, turn_wait, wait, wait_until)
 
 from .kernels import FromRegisters, Softmax, Swap, Through
 from .tiny import TinyComm, TinyConfig, dtype_of, kernel, ptx, run
@@ -247,6 +247,23 @@ def test_accumulator_touched_before_the_wait():
     x = np.ones((64, 64), dtype_of("bfloat16"))
     with pytest.raises(ProtocolError, match="accumulator touched before mma_wait"):
         run(kernel(FromRegisters, "Broken", consumer=_touches_too_early), X=x, B=x, Y=x)
+
+
+class WaitsForOthers(Through):
+    """Its loader copies after it has waited for a counter."""
+
+    counters = ("come",)
+
+    @staticmethod
+    def loader(cfg, g, s, task):
+        wait_until(g.come, 0, 0, copies=False)
+        Through.loader(cfg, g, s, task)
+
+
+def test_copy_after_a_wait_without_copies():
+    x = np.ones((64, 64), np.float32)
+    with pytest.raises(ProtocolError, match="says that no copies follow.*Leave out copies=False"):
+        run(WaitsForOthers, TinyConfig(dtype="float32"), X=x, Y=x)
 
 
 def _cut_otherwise(cfg, g, s, task):

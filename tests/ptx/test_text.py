@@ -1,16 +1,16 @@
-"""The PTX of both kernels: order, scope and proxy of every synchronising instruction, as the memory model asks for them."""
+"""The PTX of kernels: order, scope and proxy of every synchronising instruction, as the memory model asks for them."""
 
 import re
 
 import pytest
 
-from pknumba.config import GemmAllReduceConfig, GemmConfig
-from pknumba.kernels import Gemm, GemmAllReduce
+from pknumba.config import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig
+from pknumba.kernels import AllGatherGemm, Gemm, GemmAllReduce
 
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
 
 PLANS = {"gemm": (Gemm, GemmConfig()), "in turns": (Gemm, GemmConfig(tile_n=192, c_stages=3, ping_pong=True)),
-         "all-reduce": (GemmAllReduce, GemmAllReduceConfig())}
+         "all-reduce": (GemmAllReduce, GemmAllReduceConfig()), "gather": (AllGatherGemm, AllGatherGemmConfig())}
 
 
 @pytest.fixture(scope="module")
@@ -108,14 +108,15 @@ def test_signal_all(texts):
 
 
 def test_wait_until(texts):
-    """Every poll acquires at system scope; before data are touched the proxies are fenced."""
+    """Every poll acquires at system scope; before the copy engine touches data the proxies are fenced, before loads they need not be."""
+    code = texts["gather"]
+    poll, copy = places(code, r"ld\.acquire\.sys\.global\.u32")[0], places(code, r"cp\.async\.bulk\.tensor\S*global")[0]
+    assert [n for n in places(code, r"^fence\.proxy\.async$") if poll < n < copy], "a fence between the first poll and the first copy"
     code = texts["all-reduce"]
-    polls = places(code, r"ld\.acquire\.sys\.global\.u32")
-    data = places(code, r"ld\.relaxed\.sys\.global\.v4\.b32")
-    assert polls and data
-    fences = [n for n in places(code, r"^fence\.proxy\.async$") if polls[0] < n < data[0]]
-    assert fences, "a fence between the first poll and the first load of data"
-    assert not places(code, r"ld\.relaxed\.sys\.global\.u32"), "a relaxed poll orders nothing"
+    polls, data = places(code, r"ld\.acquire\.sys\.global\.u32"), places(code, r"ld\.relaxed\.sys\.global\.v4\.b32")
+    assert polls[0] < data[0] and not [n for n in places(code, r"^fence\.proxy\.async$") if polls[0] < n < data[0]]
+    for code in texts.values():
+        assert not places(code, r"ld\.relaxed\.sys\.global\.u32"), "a relaxed poll orders nothing"
 
 
 def test_data_of_peers(texts):
