@@ -80,15 +80,16 @@ def look(tensor, number):
     Args:
         tensor: ``g.name``, a row of int32; number: which.
 
-    PTX: ld.relaxed.gpu.global.b32; in a warp or warpgroup a shuffle tells the assembler that it is uniform.
+    PTX: ld.global.b32; in a warp or warpgroup a shuffle tells the assembler that it is uniform.
     """
-    return int(read(tensor.window((0, number), (1, 1)))[0, 0])
+    place = tensor.span(4 * int(number), 1) if hasattr(tensor, "span") else tensor.window((0, number), (1, 1))
+    return int(read(place).ravel()[0])
 
 
 @look.lowering
 def _(tensor, number):
     def emit(p, tensor_at, number):
         start, = p.tensor(tensor_at, "pointer")
-        value = p("ld.relaxed.gpu.global.b32 $0, [$1];", p.b.add(start, p.wide(p.b.shl(number, p.const(2)))), out=[p.i32])
+        value = p("ld.global.b32 $0, [$1];", p.b.add(start, p.wide(p.b.shl(number, p.const(2)))), out=[p.i32])
         return value if tensor.role.scope == "thread" else p("shfl.sync.idx.b32 $0, $1, 0, 31, -1;", value, out=[p.i32])
     return Int, emit

@@ -72,6 +72,13 @@ def _whole(name, kernel, world, a, rows):
     return m
 
 
+def check_kinds(name, a, b, numbers, a_label="A", numbers_label="offsets"):
+    """Raise DTypeError unless a and b are one dtype that can be multiplied, and numbers int32."""
+    if a not in DTYPES or b != a or numbers != "int32":
+        raise DTypeError(f"{name}: {a_label} is {a}, B is {b}, {numbers_label} are {numbers}. {a_label} and B have one dtype, "
+                         f"{' or '.join(DTYPES)}; {numbers_label} are int32. Convert them first.", dtype=a)
+
+
 def check_out(name, world, out, dtype, product):
     """out as ``runtime.describe`` sees it, if a product of that shape can be written to it."""
     from ..runtime import arrays
@@ -136,4 +143,4 @@ def _place(device):
     return "the host" if device == "cpu" else f"device {device}"
 
 
-__all__ = ["Operands", "check", "check_world", "check_config", "check_out", "check_rows", "home", "is_transposed"]
+__all__ = ["Operands", "check", "check_world", "check_config", "check_kinds", "check_out", "check_rows", "home", "is_transposed"]

@@ -1,8 +1,8 @@
 """Calls of kernels that multiply groups of rows: what their arguments must be, and how they are packed."""
 
 from .. import config as configs
-from ..errors import DTypeError, LayoutError, ShapeError
-from ..tiles import DTYPES, ITEMSIZE
+from ..errors import LayoutError, ShapeError
+from ..tiles import ITEMSIZE
 from . import arguments
 from .agreement import remember
 from .arguments import check_world
@@ -119,8 +119,9 @@ def numbers_of(cfg, rows, groups, n, k, sms):
     """What ``g`` of a Grouped kernel holds. ``tasks``: at most, whatever the groups."""
     cols = -(-n // cfg.tile_n)
     tasks = (rows // cfg.tile_m + min(groups, rows)) * cols
-    return {"tasks": tasks, "k_tiles": -(-k // cfg.tile_k), "groups": groups, "rows": rows, "cols": cols,
-            "turns": -(-tasks // min(tasks, sms))}
+    blocks = max(1, min(tasks, sms))
+    return {"tasks": tasks, "k_tiles": -(-k // cfg.tile_k), "groups": groups, "rows": rows, "cols": cols, "turns": -(-tasks // blocks),
+            "lead": round(rows / cfg.tile_m * cols / blocks)}
 
 
 def check(name, kernel, world, A, B, offsets, out, config):
@@ -133,9 +134,7 @@ def check(name, kernel, world, A, B, offsets, out, config):
         if len(x.shape) != dims:
             raise ShapeError(f"{name}: {label} has shape {tuple(x.shape)}. It must have {dims} dimension{'s' * (dims > 1)}. Reshape it.",
                              shape=tuple(x.shape))
-    if a.dtype not in DTYPES or b.dtype != a.dtype or ends.dtype != "int32":
-        raise DTypeError(f"{name}: A is {a.dtype}, B is {b.dtype}, offsets are {ends.dtype}. A and B have one dtype, "
-                         f"{' or '.join(DTYPES)}; offsets are int32. Convert them first.", dtype=a.dtype)
+    arguments.check_kinds(name, a.dtype, b.dtype, ends.dtype)
     if a.shape[1] != b.shape[1] or ends.shape[0] != b.shape[0]:
         raise ShapeError(f"{name}: A {tuple(a.shape)}, B {tuple(b.shape)} and {ends.shape[0]} offsets do not fit. A's columns must equal "
                          "B's rows, and there is an offset for each of B's matrices. Transpose B's last two dimensions, or count again.")

@@ -16,7 +16,7 @@ WORDS = {
     "load_ragged_async": (GroupedGemm, GROUPS, "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"),
     "store_ragged_async": (GroupedGemm, GROUPS, "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group",
                            "cp.async.bulk.commit_group;"),
-    "look": (GroupedGemm, GROUPS, "ld.relaxed.gpu.global.b32", "shfl.sync.idx.b32"),
+    "look": (GroupedGemm, GROUPS, "ld.global.b32", "shfl.sync.idx.b32"),
 }
 
 
