@@ -34,5 +34,5 @@ def end_job(world, error):
     """An error leaves main of a rank that is a process: say so, let the others know, and end all of them after a moment."""
     sys.stdout.flush()
     print(f"rank {world.rank} of {world.size}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-    world._break(f"{type(error).__name__}: {error}")
+    world._break(f"{type(error).__name__}: {error}", error)
     world._link.abort(1)

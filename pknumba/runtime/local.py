@@ -83,7 +83,7 @@ class LocalLink:
         """The link to a sub-world of `ranks`, of which this rank is one."""
         return LocalLink(self.hub.part(self.rank, ranks), ranks.index(self.rank))
 
-    def tell(self, why):
+    def tell(self, why, follows=False):
         """This rank has failed: every other rank is to know. Returns the ranks that are gone: none."""
         self.hub.fail(why)
         return ()
@@ -122,10 +122,14 @@ class Threads:
                                 "ranks do, or raise PKNUMBA_HOST_LIMIT_S.", report=report)
 
     def join(self, seconds):
-        """Give the threads of a run that was interrupted so long to end."""
+        """Give the threads of a run that was interrupted so long to end.
+
+        By events of our own: a thread that was not started cannot be joined, and one whose join was interrupted counts as ended.
+        """
         until = time.monotonic() + seconds
-        for thread in self.threads:
-            thread.join(max(0.0, until - time.monotonic()))
+        for thread, ended in self.threads:
+            if thread.ident is not None:
+                ended.wait(max(0.0, until - time.monotonic()))
 
     def run(self, mains, failed):
         """Run every function of `mains` in a thread of its own; their results. On an error, `failed(rank, error)` is called at
@@ -138,9 +142,12 @@ class Threads:
             except BaseException as error:  # noqa: B902 - whatever it is belongs to the caller of run
                 errors.append(error)
                 failed(rank, error)
+            finally:
+                events[rank].set()
 
+        events = [threading.Event() for _ in mains]
         threads = [threading.Thread(target=body, args=item, name=f"rank {item[0]}", daemon=True) for item in enumerate(mains)]
-        self.threads = threads
+        self.threads = list(zip(threads, events))
         for thread in threads:
             thread.start()
         for thread in threads:

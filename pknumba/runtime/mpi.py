@@ -175,9 +175,9 @@ class MpiLink:
         self.peers.await_others(_GRACE_S)
         self.comm.Abort(code)
 
-    def tell(self, why):
+    def tell(self, why, follows=False):
         """This rank has failed: every other rank is to know. Returns the ranks whose processes have died."""
-        self.peers.tell(why)
+        self.peers.tell(why, follows=follows)
         return [r for r, root in enumerate(self.members) if root in self.peers.dead]
 
     def on_death(self, call):

@@ -46,7 +46,11 @@ class Gpu:
         if not ok:
             raise UnsupportedError(why)
         self.link, self.limit_s = link, wait_limit_s() if limit_s is None else limit_s
-        self.device = seat % driver.device_count() if device is None else device
+        count = driver.device_count()
+        if device is not None and not 0 <= device < count:
+            raise ConfigError(f"World: device = {device}. {count} device{'s are' if count > 1 else ' is'} visible. Use one of 0 to "
+                              f"{count - 1}; CUDA_VISIBLE_DEVICES says which these are.")
+        self.device = seat % count if device is None else device
         self.info = driver.device_info(self.device)
         self.card = self.info.name
         driver.make_current(self.device)

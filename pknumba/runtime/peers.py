@@ -15,11 +15,12 @@ import weakref
 
 from ..errors import WorldError
 
-__all__ = ["Peers"]
+__all__ = ["Peers", "follows"]
 
 #: Tag of a rank's last words, above those of the exchanges (``mpi``), and their bytes at most.
 _TAG, _BYTES = 32000, 2048
-_FAILED, _LEFT, _DIED = "failed", "left", "died"
+#: Kinds of last words. One that follows from another rank's failure is no news: the others know, or will know, of the first.
+_FAILED, _LEFT, _DIED, _FOLLOWS = "failed", "left", "died", "follows"
 
 
 class Peers:
@@ -34,7 +35,7 @@ class Peers:
 
     def __init__(self, mpi, like):
         self.mpi, self.comm, self.rank, self.size = mpi, None, like.rank, like.size
-        self.words, self.dead, self.on_death, self.told, self._sent = {}, set(), [], False, []
+        self.words, self.dead, self.over, self.on_death, self.told, self._sent = {}, set(), set(), [], False, []
         self._watch = self._wake = None
         me = weakref.ref(self)
         self._last = lambda: me() and me().leave()
@@ -60,8 +61,9 @@ class Peers:
             self._watch = threading.Thread(target=_watch, args=(weakref.ref(self), found, woken), daemon=True, name="pknumba peers")
             self._watch.start()
 
-    def tell(self, text, kind=_FAILED):
-        """This rank is in trouble: every other rank is to know. Only the first time counts."""
+    def tell(self, text, kind=None, follows=False):
+        """This rank is in trouble: every other rank is to know. Only the first time counts. `follows`: because another rank is."""
+        kind = kind or (_FOLLOWS if follows else _FAILED)
         if self.told or self.comm is None or self.size == 1:
             return
         self.told = True
@@ -77,7 +79,7 @@ class Peers:
             return
         failure = getattr(sys, "last_value", None)
         if failure is not None:
-            self.tell(f"{type(failure).__name__}: {failure}")
+            self.tell(f"{type(failure).__name__}: {failure}", follows=follows(failure))
         else:
             self.tell("its program ended, and did not close the world", _LEFT)
         self.close()
@@ -89,7 +91,8 @@ class Peers:
             data = bytearray(status.Get_count(self.mpi.BYTE))
             self.comm.Recv([data, self.mpi.BYTE], status.Get_source(), _TAG)
             kind, _, text = data.decode(errors="replace").partition(" ")
-            if self.words.get(status.Get_source(), ("",))[0] != _FAILED:
+            self.over.add(status.Get_source())
+            if kind != _FOLLOWS and self.words.get(status.Get_source(), ("",))[0] != _FAILED:
                 self.words[status.Get_source()] = kind, text
 
     def troubled(self):
@@ -109,7 +112,7 @@ class Peers:
     def await_others(self, seconds):
         """Give the other ranks so long to say that they have failed too, each with an error of its own."""
         until = time.monotonic() + seconds
-        while len(self.words) < self.size - 1 and time.monotonic() < until:
+        while len(self.over | self.dead) < self.size - 1 and time.monotonic() < until:
             self.listen()
             time.sleep(0.01)
 
@@ -128,6 +131,12 @@ class Peers:
             self._wake()
             self._watch.join()
             self._watch = None
+
+
+def follows(error):
+    """Whether a rank has this error because another rank has failed."""
+    told = getattr(getattr(error, "record", None), "told", None)
+    return hasattr(error, "failed_rank") or told not in (None, getattr(getattr(error, "record", None), "rank", None))
 
 
 def _watch(peers, found, woken):

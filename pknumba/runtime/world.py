@@ -17,6 +17,7 @@ from . import dtypes
 from .ending import abandon, dropped, end_job
 from .on_cpu import Cpu, PartSessions
 from .one_node import OneNode
+from .peers import follows
 from .symmetric import SymmetricArray, SymmetricCounters
 from ..errors import HangError, ShapeError, WorldError
 
@@ -134,7 +135,7 @@ class World(OneNode):
             return self._link.allgather(value, call)
         except (HangError, WorldError) as error:
             if isinstance(error, HangError) or "failed_rank" in error.data:
-                self._break(getattr(error, "report", str(error)))  # the others may come yet, and would take our next call for this one
+                self._break(getattr(error, "report", str(error)), error)  # the others may come yet, and would take our next call for this one
             raise
 
     def split(self, ranks):
@@ -241,17 +242,17 @@ class World(OneNode):
         record = self._here.record()
         if record is not None:
             error = self._here.hang_error(record, self.hang_names)
-            self._break(error.report)
+            self._break(error.report, error)
             raise error
         for part in self._parts:
             if not part.closed:
                 part.check()
 
-    def _break(self, why):
+    def _break(self, why, error=None):
         """The world cannot be used any more; whoever waits for this rank, on a host or a device, gives up."""
         if not self._broken:
             self._broken = why
-            lost = self._link.tell(why) if hasattr(self._link, "tell") else ()
+            lost = self._link.tell(why, follows(error)) if hasattr(self._link, "tell") else ()
             self._here.abort(self.rank, [r for r in range(self.size) if r != self.rank and r not in lost])
 
     def _enter(self):
@@ -291,7 +292,7 @@ class World(OneNode):
     def __exit__(self, kind, error, trace):
         # After an error on this rank the others may never come to a collective close.
         if kind is not None and not self._broken and self.size > 1:
-            self._break(f"rank {self.rank} left it with {kind.__name__}: {error}")
+            self._break(f"rank {self.rank} left it with {kind.__name__}: {error}", error)
         self.close()
 
     def __repr__(self):

@@ -44,7 +44,7 @@ PRELUDE = """
         try:
             return call()
         except BaseException as error:
-            say(f"rank {os.environ.get('OMPI_COMM_WORLD_RANK')} got {type(error).__name__}:", str(error).splitlines()[0])
+            say(f"rank {os.environ.get('OMPI_COMM_WORLD_RANK')} got {type(error).__name__}:", str(error).partition("\\n")[0])
             raise
 """
 

@@ -2,7 +2,7 @@
  *
  * stub_log() returns the calls so far, one a line; stub_clear() empties the log; stub_fail(name, code) makes the next call of a
  * function return a code.  IPC handles name the file behind it, so that processes really see each other's "device" memory.
- * STUB_DEVICES, STUB_SMS, STUB_MPS set what it pretends to be; all devices of a process have different UUIDs.
+ * STUB_DEVICES, STUB_SMS, STUB_MPS, STUB_FIRST (number of the first device on the node) set what it pretends to be; all devices of a process have different UUIDs.
  * There is no multicast function in it, on purpose.
  */
 #define _GNU_SOURCE
@@ -53,7 +53,7 @@ int cuDriverGetVersion(int *v) { *v = 13000; return 0; }
 int cuDeviceGetCount(int *n) { *n = setting("STUB_DEVICES", 1); return 0; }
 int cuDeviceGet(int *d, int i) { if (i >= setting("STUB_DEVICES", 1)) return 101; *d = i; return 0; }
 int cuDeviceGetName(char *s, int n, int d) { snprintf(s, n, "STUB H200 %d", d); return 0; }
-int cuDeviceGetUuid(char *u, int d) { memset(u, 16 + d, 16); return 0; }
+int cuDeviceGetUuid(char *u, int d) { memset(u, 16 + setting("STUB_FIRST", 0) + d, 16); return 0; }
 int cuDeviceTotalMem_v2(size_t *b, int d) { *b = 80ull << 30; return 0; }
 int cuDeviceGetAttribute(int *v, int a, int d) {
     switch (a) {
@@ -91,8 +91,12 @@ int cuMemAlloc_v2(uint64_t *p, size_t n) {
     if (fd < 0 || ftruncate(fd, n)) return 2;
     void *at = mmap(0, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (n < 1 << 22) memset(at, 0xff, n);   /* garbage, as real memory has */
-    int i = __sync_fetch_and_add(&count, 1);
+    pthread_mutex_lock(&busy);
+    int i = 0;
+    while (i < count && blocks[i].at) i++;              /* places are used again */
+    if (i == count) count++;
     blocks[i].n = n; blocks[i].fd = fd; blocks[i].at = at;
+    pthread_mutex_unlock(&busy);
     *p = (uint64_t)at;
     return 0;
 }
@@ -124,6 +128,7 @@ int cuMemcpy2DAsync_v2(const struct { side s, d; size_t width, height; } *c, voi
 
 /* ---- memory of other processes: a handle names the file behind the memory */
 typedef struct { char path[48]; uint64_t n, unused; } handle;
+static struct { void *at; size_t n; } opened[4096];
 int cuIpcGetMemHandle(handle *h, uint64_t p) {
     ENTER("");
     for (int i = 0; i < count; i++)
@@ -141,10 +146,19 @@ int cuIpcOpenMemHandle_v2(uint64_t *p, handle h, unsigned flags) {
     if (fd < 0) return 205;
     void *at = mmap(0, h.n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
+    pthread_mutex_lock(&busy);
+    for (int i = 0; i < 4096; i++)
+        if (!opened[i].at) { opened[i].at = at; opened[i].n = h.n; break; }
+    pthread_mutex_unlock(&busy);
     *p = (uint64_t)at;
     return 0;
 }
-int cuIpcCloseMemHandle(uint64_t p) { ENTER(""); return 0; }
+int cuIpcCloseMemHandle(uint64_t p) {
+    ENTER("");
+    for (int i = 0; i < 4096; i++)
+        if (opened[i].at == (void *)p && p) { munmap(opened[i].at, opened[i].n); opened[i].at = 0; return 0; }
+    return 1;
+}
 
 /* ---- streams, modules, launches */
 int cuStreamCreate(void **s, unsigned f) { static int n; ENTER(" %u", f); *s = contexts + 32 + ++n; return 0; }
