@@ -1,9 +1,12 @@
 """What goes to a terminal: colour where there is one, tables, and a bar for whatever takes more than two seconds."""
 
+import contextlib
 import os
 import sys
+import threading
+import time
 
-__all__ = ["colours", "paint", "table", "Bar"]
+__all__ = ["colours", "paint", "table", "Bar", "Waiting"]
 
 _CODES = {"good": "32", "note": "33", "bad": "31;1", "head": "1", "dim": "2"}
 
@@ -32,6 +35,38 @@ def table(rows, indent="  "):
             for row in rows]
 
 
+class Waiting:
+    """Says on standard error, every second from the third on and only on a terminal, how long something has taken. A context manager.
+
+    Args:
+        what: in a few words. on: False for a rank that should be silent.
+    """
+
+    def __init__(self, what, on=True):
+        self._what, self._on, self._done, self._thread = what, on and sys.stderr.isatty(), threading.Event(), None
+
+    def __enter__(self):
+        if self._on:
+            self._thread = threading.Thread(target=self._tick, daemon=True)
+            self._thread.start()
+        return self
+
+    def _tick(self):
+        start = time.monotonic()
+        if self._done.wait(2):
+            return
+        while not self._done.wait(1):
+            sys.stderr.write(f"\r{self._what}: {time.monotonic() - start:.0f} s ")
+            sys.stderr.flush()
+        sys.stderr.write("\r\033[K")
+        sys.stderr.flush()
+
+    def __exit__(self, *error):
+        self._done.set()
+        if self._thread:
+            self._thread.join()
+
+
 class Bar:
     """A progress bar on standard error, which shows itself after two seconds, and only on a terminal.
 
@@ -42,9 +77,11 @@ class Bar:
     """
 
     def __init__(self, total, what, on=True):
-        from tqdm import tqdm
-        # disable=None: off where standard error is no terminal
-        self._bar = tqdm(total=total, desc=what, delay=2, leave=False, disable=None if on else True, dynamic_ncols=True)
+        self._bar = None
+        if on and sys.stderr.isatty():
+            with contextlib.suppress(ImportError):          # no bar is worth an error: machines with bundles may not have it
+                from tqdm import tqdm
+                self._bar = tqdm(total=total, desc=what, delay=2, leave=False, dynamic_ncols=True)
 
     @classmethod
     def over(cls, things, what, on=True):
@@ -57,12 +94,14 @@ class Bar:
 
     def step(self, note=""):
         """One step is done. note: a few words behind the bar."""
-        if note:
-            self._bar.set_postfix_str(note, refresh=False)
-        self._bar.update()
+        if self._bar is not None:
+            if note:
+                self._bar.set_postfix_str(note, refresh=False)
+            self._bar.update()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()

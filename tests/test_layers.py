@@ -29,7 +29,7 @@ ARROWS = {
     "kernels": {"templates", "primitives", "tiles", "config", "errors"},
     "nodes": {"kernels", "templates", "primitives", "runtime", "config", "tiles", "errors"},
     "tuning": {"checking", "kernels", "templates", "runtime", "interpreter", "config", "tiles", "errors", "__init__"},
-    "checking": {"kernels", "templates", "primitives", "runtime", "interpreter", "config", "tiles", "errors"},
+    "checking": {"kernels", "templates", "primitives", "runtime", "interpreter", "config", "tiles", "screen", "errors"},
     "screen": set(),
     "doctor": {"kernels", "runtime", "lowering", "screen", "errors", "__init__"},
     "teaching": {"checking", "tuning", "kernels", "templates", "primitives", "runtime", "interpreter", "config", "tiles", "errors"},

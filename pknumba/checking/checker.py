@@ -15,6 +15,7 @@ from .source import name_of
 from .toys import toy_of
 from .verdict import Failure, Verdict
 from ..errors import ConfigError
+from ..screen import Bar
 
 POLICIES, COMPLETIONS = ("fifo", "random", "pct", "starve"), ("eager", "random", "late")
 #: One run: which ranks, which choices.
@@ -93,6 +94,7 @@ def check(kernel, *, toy=None, shrink_s=10.0, limit_s=None, progress=None, max_s
         if verdict.failure:
             break
         tick(verdict.done)
+    tick.close()
     verdict.seconds = time.monotonic() - start
     return verdict
 
@@ -134,13 +136,21 @@ def _examine(kernel, problem, run, plan, options, error, shrink_s, verdict):
 
 
 class _Ticker:
-    """A line every two seconds."""
+    """A bar on a terminal, else a line every two seconds."""
 
     def __init__(self, progress, name, total, start):
         self.say, self.name, self.total, self.start = progress or _stderr, name, total, start
-        self.last = start
+        self.last, self.bar = start, Bar(total, name) if progress is None and sys.stderr.isatty() else None
+
+    def close(self):
+        """No more."""
+        if self.bar is not None:
+            self.bar.__exit__()
 
     def __call__(self, done):
+        if self.bar is not None:
+            self.bar.step("nothing found")
+            return
         now = time.monotonic()
         if now - self.last >= 2:
             self.last = now

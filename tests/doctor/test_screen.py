@@ -1,6 +1,7 @@
 """Colours, tables, bars: nothing of a terminal in a pipe."""
 
 import io
+import sys
 import time
 
 import pytest
@@ -35,9 +36,43 @@ def test_bars_show_after_two_seconds_on_a_terminal(monkeypatch, terminal, second
     stream, now = Terminal() if terminal else io.StringIO(), time.time()
     monkeypatch.setattr("sys.stderr", stream)
     with screen.Bar(3, "kernels") as bar:
-        monkeypatch.setattr(bar._bar, "start_t", now - seconds, raising=False)
-        monkeypatch.setattr(bar._bar, "last_print_t", now - seconds, raising=False)
+        assert (bar._bar is not None) == terminal
+        if terminal:
+            monkeypatch.setattr(bar._bar, "start_t", now - seconds)
+            monkeypatch.setattr(bar._bar, "last_print_t", now - seconds)
         for _ in range(3):
             bar.step("gemm")
     assert ("kernels" in stream.getvalue()) == shown
     assert list(screen.Bar.over("ab", "letters", on=False)) == ["a", "b"]
+
+
+def test_a_bar_is_worth_no_error(monkeypatch):
+    monkeypatch.setattr("sys.stderr", Terminal())
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    assert list(screen.Bar.over("ab", "letters")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("terminal, seconds, shown", [(True, 0.0, False), (True, 3.3, True), (False, 3.3, False)])
+def test_waiting_is_told_from_the_third_second_on(monkeypatch, terminal, seconds, shown):
+    stream = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    waiting = screen.Waiting("gemm")
+    monkeypatch.setattr(waiting, "_done", Clockwork(seconds))
+    with waiting:
+        if waiting._thread:
+            waiting._thread.join()
+    assert ("gemm: " in stream.getvalue()) == shown
+
+
+class Clockwork:
+    """An event that is set after so many seconds, which pass at once."""
+
+    def __init__(self, seconds):
+        self.left = seconds
+
+    def wait(self, seconds):
+        self.left -= seconds
+        return self.left < 0
+
+    def set(self):
+        self.left = -1
