@@ -6,6 +6,7 @@
 
 import argparse
 import sys
+from math import prod
 from pathlib import Path
 
 import matplotlib
@@ -16,7 +17,7 @@ import matplotlib.pyplot as plt  # noqa: E402 - after the choice of a backend
 from table import RESULTS, newest  # noqa: E402
 
 from pknumba.config import GemmConfig  # noqa: E402
-from pknumba.tuning import H100_PAPER, predict  # noqa: E402
+from pknumba.tuning import H100_PAPER, OPERATORS, predict  # noqa: E402
 
 PICTURES = RESULTS.parent.parent / "docs" / "pictures"
 #: What the paper measured: K -> share of GEMM + RS that the GEMM alone does not take, M = N = 32768, eight H100s.
@@ -53,8 +54,66 @@ def _paper(op, k, schedule):
     return predict(op, 32768, 32768, k, 8, hardware=H100_PAPER, schedule=schedule, config=GemmConfig())
 
 
+def products(lines):
+    """GEMM against cuBLAS: the ratio of every bfloat16 shape with B as (N, K)."""
+    found = [r for r in lines if r["op"] == "gemm" and r["dtype"] == "bfloat16" and r.get("layout") == "nt" and r.get("ratio")]
+    if not found:
+        return None
+    found.sort(key=lambda r: r["ratio"])
+    figure, axes = plt.subplots(figsize=(9, 1 + 0.24 * len(found)))
+    axes.barh(range(len(found)), [r["ratio"] for r in found], color=["#3b7dd8" if r["ratio"] >= 1 else "#e07b39" for r in found])
+    axes.axvline(1, color="black", linewidth=0.8)
+    mean = prod(r["ratio"] for r in found) ** (1 / len(found))
+    axes.set_yticks(range(len(found)), ["x".join(map(str, r["shape"])) for r in found], fontsize=7)
+    axes.set(xlabel="cuBLAS's time / ours", xlim=(min(0.6, found[0]["ratio"] - 0.05), None))
+    axes.set_title(f"gemm, bfloat16, {found[-1]['card']}: geometric mean {mean:.3f}")
+    return figure
+
+
+def communicating(lines):
+    """Operators on two GPUs against the number of communicating SMs, with the model's prediction."""
+    found = {}
+    for r in lines:
+        if r["op"] in OPERATORS and r["gpus"] == r["world"] > 1 and "16 comm SMs" in r.get("medians_us", ()):
+            found.setdefault(r["op"], []).append(r)
+    if not found:
+        return None
+    figure, every = plt.subplots(1, len(found), figsize=(4.2 * len(found), 4), squeeze=False)
+    for axes, (op, same) in zip(every[0], found.items()):
+        for i, r in enumerate(same):
+            times = {int(n.split()[0]): us for n, us in r["medians_us"].items() if n.endswith("comm SMs")}
+            shape = r["shape"]
+            axes.plot(list(times), list(times.values()), "o", color=f"C{i}", label="x".join(map(str, shape)))
+            told = [predict(op, *shape, r["world"], comm_sms=c).seconds * 1e6 for c in times]
+            axes.plot(list(times), told, "-", color=f"C{i}")
+        axes.set(yscale="log", xlabel="communicating SMs", title=op)
+        axes.legend(fontsize=7)
+    every[0][0].set_ylabel("microseconds (points: measured, lines: model)")
+    return figure
+
+
+def bandwidth(lines):
+    """What moves between ranks, against SMs, message and size."""
+    kinds, found = ("SMs", "KiB of a message", "bytes"), {}
+    for r in lines:
+        if r["op"].startswith("micro: ") and "points" in r and "load" not in r["op"]:
+            found.setdefault((r["layout"], r["op"].removeprefix("micro: ")), r)
+    if not found:
+        return None
+    figure, every = plt.subplots(1, 3, figsize=(13, 4))
+    for axes, kind in zip(every, kinds):
+        for (x, name), r in found.items():
+            if x == kind:
+                axes.plot([p[0] for p in r["points"]], [p[2] for p in r["points"]], "o-", markersize=3, label=name)
+        axes.set(xlabel=kind, xscale="log", ylabel="GB/s of a rank")
+        if axes.lines:
+            axes.legend(fontsize=7)
+    every[1].set_title(f"between ranks, {next(iter(found.values()))['gpus']} GPUs")
+    return figure
+
+
 #: Name of the picture -> function (lines) -> figure, or None where the lines say nothing of it.
-PLOTS = {"model_exposed": exposed}
+PLOTS = {"model_exposed": exposed, "gemm_ratios": products, "communicating_sms": communicating, "bandwidth": bandwidth}
 
 
 def main(arguments=None):

@@ -6,10 +6,12 @@
 4. Variants are interleaved in one run, in rotating order, so that clocks and temperature are the same for all.
 5. Calls shorter than 250 us are batched in CUDA graphs, for every variant alike, so that no host time is measured.
 6. CUDA events; median, 10th and 90th percentile over at least 30 rounds; with several ranks the maximum over them.
-7. Every number is a JSON line with what is needed to repeat it.
+7. Every number is a JSON line with what is needed to repeat it, and with what the card reaches in the same run (``roofs``).
+8. Energy of a call, where the card counts it (``millijoules``).
 """
 
 import argparse
+import ctypes
 import importlib.metadata
 import json
 import os
@@ -37,6 +39,7 @@ def options(description, out):
     p = argparse.ArgumentParser(description=description)
     p.add_argument("--only", default="", help="run only cases whose name contains this text")
     p.add_argument("--budget", type=float, default=240, help="start no case after so many seconds")
+    p.add_argument("--energy", action="store_true", help="measure the energy of a call too, where the benchmark can")
     p.add_argument("--rounds", type=int, default=60, help="timed rounds of a case at most (30 at least)")
     p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / out, help="JSON lines are added to this file")
     return p
@@ -151,6 +154,64 @@ def as_torch(array):
     return torch.as_tensor(face, device="cuda").view(getattr(torch, info.dtype))
 
 
+def measured_roofs(rounds=30):
+    """{name: (value, unit, microseconds of each round, shape)}: "copy" (bytes read plus written), "gemm" (cuBLAS, large), and "peer copy"
+    where there is a second GPU that this one reaches."""
+    x, y = (torch.randn(1 << 27, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    A, B, C = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    variants = {"copy": [lambda: y.copy_(x)], "gemm": [lambda: torch.matmul(A, B, out=C)]}
+    here, other = torch.cuda.current_device(), (torch.cuda.current_device() + 1) % torch.cuda.device_count()
+    if other != here and torch.cuda.can_device_access_peer(here, other):
+        far = torch.empty(1 << 27, device=f"cuda:{other}", dtype=torch.bfloat16)
+        variants["peer copy"] = [lambda: far.copy_(x)]
+    times = interleaved(variants, 1e-3, rounds)[0]
+    work = {"copy": (2 * x.nbytes / 1e9, "gbytes_per_s", [x.numel()]), "peer copy": (x.nbytes / 1e9, "gbytes_per_s", [x.numel()]),
+            "gemm": (2 * 8192**3 / 1e12, "tflops", [8192] * 3)}
+    return {n: (work[n][0] / (summary(t)[0] * 1e-6), work[n][1], t, work[n][2]) for n, t in times.items()}
+
+
+_roofs = {}
+
+
+def roofs():
+    """{"roof_copy": GB/s, "roof_gemm": TFLOP/s, ...}, measured when first asked for; part of every line that is written afterwards."""
+    if not _roofs:
+        _roofs.update({f"roof_{n.replace(' ', '_')}": round(value, 1) for n, (value, *_) in measured_roofs().items()})
+        torch.cuda.empty_cache()
+    return _roofs
+
+
+def _counter():
+    """Function () -> millijoules that this card has used so far; None where NVML is missing or the card does not count."""
+    try:
+        nvml, handle, used = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p(), ctypes.c_ulonglong()
+    except OSError:
+        return None
+    uuid = f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}".encode()
+    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(uuid, ctypes.byref(handle)):
+        return None
+
+    def read():
+        return used.value if nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(used)) == 0 else None
+    return read if read() is not None else None
+
+
+def millijoules(variants, est, seconds=0.4):
+    """{name: millijoules of a call}, each variant run for that long on its own; None for each where the card does not count.
+
+    Args:
+        variants, est: as of ``interleaved``.
+    """
+    read, found = _counter(), {}
+    for name, calls in variants.items():
+        count, start = max(20, round(seconds / est)), read and read()
+        for call, _ in zip(cycle(calls), range(count)):
+            call()
+        torch.cuda.synchronize()
+        found[name] = round((read() - start) / count, 4) if read else None
+    return found
+
+
 def _version(name):
     try:
         return importlib.metadata.version(name)
@@ -202,7 +263,7 @@ def write(path, op, shape, dtype, times, baseline=None, baseline_times=None, rel
     if baseline_times:
         line["baseline_us"], line["baseline_p10_us"], line["baseline_p90_us"] = summary(baseline_times)
         line["ratio"] = round(line["baseline_us"] / time_us, 4)
-    line |= more | surroundings()
+    line |= more | _roofs | surroundings()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")

@@ -1,0 +1,66 @@
+"""python -m benchmarks: cases by name in a time budget, tables and plots from lines alone, and what it refuses."""
+
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def bench():
+    spec = importlib.util.spec_from_file_location("benchmarks_main", FOLDER / "__main__.py")
+    module = sys.modules["benchmarks_main"] = importlib.util.module_from_spec(spec)     # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_cases_share_the_time(bench, tmp_path):
+    asked, said = [], []
+
+    def run(command, timeout):
+        asked.append((command, timeout))
+        return 3 if "launch.py" in command[1] else 0
+    statuses = bench.sweep(["gemm", "launch", "micro"], 80, tmp_path, run, said.append)
+    assert statuses == {"gemm": 0, "launch": 3, "micro": 0}
+    budgets = [float(c[c.index("--budget") + 1]) for c, _ in asked]
+    assert budgets[0] == pytest.approx(30, abs=1) and budgets[1] == pytest.approx(32, abs=1) and budgets[2] == pytest.approx(80, abs=1)
+    assert all(t == pytest.approx(b + bench.GRACE, abs=1) for b, (_, t) in zip(budgets, asked))
+    assert asked[2][0][:4] == [str(FOLDER.parent / "scripts" / "mps"), "run", "-n", "2"] and str(tmp_path / "gemm.jsonl") in asked[0][0]
+    assert any("FAILED with status 3" in line for line in said) and said[0].startswith("[---") and said[-1].startswith("[###")
+
+
+def test_no_case_starts_when_the_time_is_up(bench):
+    said = []
+    statuses = bench.sweep(["gemm", "micro"], 0.5, None, lambda *_: 0, said.append)
+    assert statuses == {"gemm": None, "micro": None} and sum("left out" in line for line in said) == 2
+
+
+def test_every_case_is_a_program_with_the_flags_of_all(bench):
+    for name, case in bench.CASES.items():
+        text = (FOLDER / case.command[0]).read_text()
+        assert "protocol.options(" in text, name
+        assert all(word in text or not word.startswith("--") for word in case.command[1:]), name
+
+
+def test_tables_and_plots_from_lines_alone(bench, tmp_path, capsys):
+    for name in ("gemm.jsonl", "multigpu.jsonl"):
+        shutil.copy(FOLDER / "results" / name, tmp_path)
+    line = dict(world=2, gpus=1, dtype="bfloat16", shape=[2], time_us=1.0, ratio=None, rel_error=None, card="H200", commit="c", op="micro: tma store", layout="SMs", points=[[1, 9.0, 100.0], [8, 4.0, 330.0]])
+    (tmp_path / "micro.jsonl").write_text(json.dumps(line) + "\n")
+    assert bench.main(["--report", "--results", str(tmp_path)]) == 0
+    assert "| gemm" in capsys.readouterr().out
+    drawn = {p.stem for p in tmp_path.glob("*.png")}
+    assert drawn == {"model_exposed", "gemm_ratios", "communicating_sms", "bandwidth"}
+    assert all(p.read_bytes()[:4] == b"\x89PNG" for p in tmp_path.glob("*.png"))
+
+
+def test_refuses(bench, tmp_path, capsys):
+    assert bench.main(["gem"]) == 2 and "no case 'gem'. There are roofs, gemm" in capsys.readouterr().err
+    assert bench.main(["gemm", "--seconds", "0.5"]) == 2 and "Give more time" in capsys.readouterr().err
+    assert bench.main(["--report", "--results", str(tmp_path)]) == 2 and "no lines" in capsys.readouterr().err
+    assert bench.main(["--list"]) == 0 and "micro.py, 2 ranks" in capsys.readouterr().out
