@@ -135,7 +135,7 @@ class World(OneNode):
             return self._link.allgather(value, call)
         except (HangError, WorldError) as error:
             if isinstance(error, HangError) or "failed_rank" in error.data:
-                self._break(getattr(error, "report", str(error)), error)  # the others may come yet, and would take our next call for this one
+                self._break(getattr(error, "report", str(error)), error)    # the others would take our next call for this one
             raise
 
     def split(self, ranks):
