@@ -14,7 +14,7 @@
 # %%
 import numpy as np
 
-from pknumba import attention, send_recv
+from pknumba import attention, ring_attention, send_recv
 from pknumba.teaching import Drawing, check, run
 
 rng = np.random.default_rng(0)
@@ -176,3 +176,20 @@ check(sent, by_steps, (4096, 2), (4096, 4), (8192, 8))
 
 # %% tags=["solution"]
 check(lambda n, ranks: 2 * n * (ranks - 1) // ranks, by_steps, (4096, 2), (4096, 4), (8192, 8))
+
+# %% [markdown]
+# ## In one launch
+#
+# `ring_attention` is the same in one kernel: the next part of K and V is on its way while tensor cores work on this one.
+
+# %%
+def library(world):
+    mine = [world.asarray(np.ascontiguousarray(np.array_split(x, world.size, axis=2)[world.rank])) for x in (K, K, V)]
+    return ring_attention(world, *mine)[0]
+
+
+score = run(library, 2, sms=4)
+print(score)
+exact = np.stack([whole(K[0, h], K[0, h], V[0, h])[0] for h in range(2)])[None]
+print("largest difference from NumPy:", round(float(abs(np.concatenate(score.values, axis=2) - exact).max()), 3))
+score.picture("ring attention on two ranks")

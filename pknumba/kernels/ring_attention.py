@@ -72,7 +72,7 @@ class RingAttention(LCSM, Attention):
 
 
 def ring_attention(world, q, k, v, *, causal=False, zigzag=None, rows=None, scale=None, out=None, lse=None, config=None, stream=None):
-    """This rank's rows of attention over a sequence that is spread over ranks, and their log-sum-exp; collective.
+    """This rank's rows of O = softmax(scale * Q @ K.T) @ V over a sequence that is spread over ranks, and their log-sum-exp; collective.
 
     Args:
         world: World of this rank; every rank calls with arrays of the same batch, heads, width and dtype.

@@ -1,5 +1,6 @@
 """The doctor on a machine without a GPU, on stand-ins for several, and under mpirun."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -45,7 +46,8 @@ def test_without_a_gpu_it_is_ready_for_the_interpreter():
 
 def test_every_operator_is_told():
     import pknumba
-    public = {n for n in pknumba.__all__ if pknumba._HOMES.get(n) == "kernels" and n[0].islower()}
+    public = {n for n in pknumba.__all__ if pknumba._HOMES.get(n) == "kernels" and n[0].islower()
+              and "world" in inspect.signature(getattr(pknumba, n)).parameters}
     assert set(operators()) == public
 
 
