@@ -38,13 +38,21 @@ def mpi_world(cls, comm, executor, options):
 
 def torch_world(cls, group, executor, options):
     """What ``World.torch`` does."""
+    from .nodes import making as nodes
     from .torch_link import node_rank, open_link
     own, session = _sort_options(options)
     link = open_link(group, own["host_limit_s"])
+    hosts = nodes.check_alike(link, own)
     executor = _choose_executor(executor, link)
     if executor == "gpu":
         from .on_gpu import Gpu
-        return cls(link, Gpu(link, True, node_rank(link), own["device"], own["num_sms"], own["wait_limit_s"]), executor)
+
+        def make_here(part):
+            return Gpu(part, True, node_rank(link), own["device"], own["num_sms"], own["wait_limit_s"], whole=link)
+        layout = nodes.layout_of(link, hosts, own, executor, node_rank)
+        if len(layout.groups) > 1:
+            return nodes.spanning(cls, link, layout, own, executor, make_here)
+        return cls(link, make_here(link), executor)
     if link.size > 1:
         raise UnsupportedError(f"World.torch: {link.size} ranks on the interpreter. Interpreted ranks in several processes share memory by "
                                "MPI. Use World.mpi under mpirun, or World.local.")

@@ -5,6 +5,7 @@ from dataclasses import fields as fields_of
 from functools import partial
 
 from .. import config as configs
+from ..lowering.variant import debug
 from ..tiles import ITEMSIZE
 from .agreement import agreed, least_sms, remember
 from .arguments import check, check_world
@@ -72,6 +73,9 @@ class MultiplyCall:
                     **kernel.form.matrices(workspace.memory, m, n, world)}
         result = self._symmetric(out, c, m, n) if kernel.shares_result() else self._result(out, c)
         matrices["out" if "out" in kernel.tensors else "C"] = result
+        if debug() and kernel.shares_result() and matrices["C"].pointer and (matrices["C"].rows, matrices["C"].cols) == tuple(c.shape):
+            from .debug import watched
+            watched(self, matrices["C"])
         self.launch = prepare(kernel, world, cfg, matrices, numbers, workspace)
         if first and kernel.communicates() and world.size > 1:
             world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
@@ -174,6 +178,9 @@ class MultiplyCall:
         """
         if self.world.executor == "interpreter":
             return self._local(c.owner)
+        if debug():
+            from .debug import guarded
+            return guarded(self, c)
         (rows, cols), width = c.shape, c.shape[1] * ITEMSIZE[c.dtype]
         pitch = _padded(width) if rows == 1 else c.strides[0]
         if c.pointer % _ALIGN == 0 and pitch % _ALIGN == 0 and width % _ALIGN == 0:
