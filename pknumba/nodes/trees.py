@@ -37,8 +37,8 @@ def summed_up(phases, sums, mine, cuts, op, home, chunk):
 
 
 def handed_down(phases, held, mine, cuts, home, chunk):
-    """Give every node what ``home`` has, in ``held``. As :func:`summed_up`; returns a function that waits until this node's children have it,
-    None without any."""
+    """Give every node what ``home`` has, in ``held``. As :func:`summed_up`; returns a function that waits until this node's children
+    have it, None without any."""
     parent, children = tree(phases.nodes, home, phases.here)
     if parent is not None:
         wait = phases.exchange(f"chunk {chunk}, down from {parent}", [], phases.meets(held, mine, cuts[parent], parent))

@@ -24,15 +24,12 @@ def _distributed():
 
 
 def open_link(group, limit_s):
-    """A TorchLink over the members of `group` (None: all ranks). Collective. Raises UnsupportedError if they are not all on this node."""
+    """A TorchLink over the members of `group` (None: all ranks). Collective."""
     distributed = _distributed()
     members = distributed.get_process_group_ranks(group or distributed.group.WORLD)
     link = TorchLink(distributed, members, limit_s)
     hosts = link.allgather(_node_name(), "World.torch")
-    if len(set(hosts)) > 1:
-        link.close()
-        raise UnsupportedError(f"World.torch: {link.size} ranks on {len(set(hosts))} nodes. Ranks reach each other's memory directly, so "
-                               "all must be on one node. Pass a group of one node's ranks.", ranks=link.size)
+    link.sharing = tuple(rank for rank, host in enumerate(hosts) if host == hosts[link.rank])
     return link
 
 
@@ -57,9 +54,11 @@ class TorchLink:
 
     Args:
         members: global ranks, in the order of the world. limit_s: how long it waits for another rank; 0: for ever.
+
+    Attributes: ``sharing``: the ranks on this one's host; ``say``: function that tells what to call some ranks.
     """
 
-    heap = None
+    heap, say = None, staticmethod(ranks_text)
 
     def __init__(self, distributed, members, limit_s):
         self.distributed, self.members, self.limit_s = distributed, list(members), limit_s
@@ -76,11 +75,11 @@ class TorchLink:
         try:
             self.distributed.all_gather_object(said, (call, value), group=self.group)
         except RuntimeError as why:
-            report = f"rank {self.rank} waited for {ranks_text([r for r in range(self.size) if r != self.rank])} in {call}"
+            report = f"rank {self.rank} waited for {self.say([r for r in range(self.size) if r != self.rank])} in {call}"
             raise HangError(f"World: {report}, and gloo gave up ({str(why).splitlines()[0]}). All ranks of a world make its collective "
                             "calls. Look at what the missing ranks do, or raise PKNUMBA_HOST_LIMIT_S.", report=report) from why
         said = [said[i] for i in self.order]
-        same_call([name for name, _ in said])
+        same_call([name for name, _ in said], self.say)
         return [value for _, value in said]
 
     def barrier(self, call="barrier"):
@@ -95,6 +94,9 @@ class TorchLink:
             raise WorldError(f"World.split: the members of {list(ranks)} name different members. Every member passes the same ranks in "
                              "the same order.")
         return link
+
+    def tell(self, why):
+        """Nobody can be told: gloo knows collectives only. The others' waits end with their limit."""
 
     def abort(self, code=1):
         """End this process at once: torchrun then ends the others."""

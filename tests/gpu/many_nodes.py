@@ -1,11 +1,13 @@
 """Many calls in a row of the operators that span nodes, every rank a process. Prints PASS from rank 0, or what was wrong, with status 1.
 
     PKNUMBA_NODE_SIZE=2 ./scripts/mps run -n 4 -- python tests/gpu/many_nodes.py --calls 50
+    PKNUMBA_NODE_SIZE=1 torchrun --nproc-per-node 2 tests/gpu/many_nodes.py             # engine nccl; a GPU for each rank
 
 Every call has new values in the same arrays; ranks are late in turn. Values are small integers, so every result is exact.
 """
 
 import argparse
+import os
 import sys
 import time
 
@@ -65,8 +67,11 @@ def main():
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
-    failed = False
-    with World.mpi(executor="gpu", wait_limit_s=20, host_limit_s=40) as world:
+    failed, make = False, World.mpi
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        torch.distributed.init_process_group("gloo")
+        make = World.torch
+    with make(executor="gpu", wait_limit_s=20, host_limit_s=40) as world:
         torch.cuda.set_device(world.device)
         if world.rank == 0:
             print(world, world.across.engine, flush=True)

@@ -4,7 +4,7 @@
 # Everything lives in namespaces of this one process: when it ends, all of it is gone, whatever happened inside.
 set -euo pipefail
 if [ -z "${INSIDE_HOSTS:-}" ]; then
-    INSIDE_HOSTS=1 exec unshare --user --map-root-user --net --mount --uts --ipc --pid --fork --kill-child --mount-proc bash "$0" "$@"
+    INSIDE_HOSTS=1 exec unshare ${HOSTS_USER---user --map-root-user} --net --mount --uts --ipc --pid --fork --kill-child --mount-proc bash "$0" "$@"
 fi
 folder=$1; shift
 export TMPDIR=/mnt          # process numbers begin anew on every host: what earlier runs left in /tmp would be taken for one's own

@@ -46,6 +46,11 @@ def make_engine(name, link, layout, here, executor):
         if name not in ("mpi", "auto"):
             raise UnsupportedError(f"World: engine {name}. The interpreter works on NumPy arrays. Use engine mpi or auto.")
         return HostEngine(link, layout, here)
+    if not hasattr(link, "mpi"):
+        if name not in ("nccl", "auto"):
+            raise UnsupportedError(f"World.torch: engine {name}. Processes that torchrun starts have no MPI. Use engine nccl, or World.mpi "
+                                   "under mpirun.")
+        return NcclEngine(link, layout, here)
     if name == "auto":
         mine = {"nccl": importable()[0], "cuda-mpi": is_cuda_aware(link.mpi), "mpi": True, "device": here.info.uuid}
         said = link.allgather(mine, "World.mpi")
