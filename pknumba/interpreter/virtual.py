@@ -13,8 +13,8 @@ from ..errors import ConfigError
 from .memory import root
 from .tiles import SharedTile
 
-#: Bytes that a warp loads before it waits: 16 bytes a lane, four times.
-_ROUND = 2048
+#: Bytes that a warp loads before it waits: 16 bytes a lane, six times (``primitives.vectors``).
+_ROUND = 3072
 #: Elements up to which values are always moved: what a kernel may decide by.
 _SMALL = 256
 
@@ -104,7 +104,7 @@ class VirtualTime:
             task.until = max(task.until, self._serve(("port out", task.rank, int(task.block)), self.now, nbytes / self.hw.port))
             return
         away = self._home(task, region) != self.card(task.rank)
-        latency = self.hw.peer_load_s if away else self.hw.load_s
+        latency = self.hw.peer_touch_s if away else self.hw.touch_s
         task.until = max(task.until, done + latency, self.now + latency * -(-nbytes // _ROUND))
 
     def compute(self, task, elements):

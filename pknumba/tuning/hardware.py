@@ -30,8 +30,8 @@ class Hardware:
         cache_rate: bytes of the L2. port: bytes between one SM and the L2. shared: bytes of one SM's shared memory. alu: float32 operations
             of one SM, outside its tensor cores.
         launch_s: from the end of one kernel to the work of the next. arrive_s: an arrival until its waiter goes on, inside an SM.
-        hop_s: a signal until its waiter goes on, through memory. peer_s: the same to another card. load_s: from a load to its data, in
-            memory; peer_load_s: in that of another card.
+        hop_s: a signal until its waiter goes on, through memory. peer_s: the same to another card. load_s: from a bulk load to its
+            data. touch_s: from a warp's load to its data; peer_touch_s: in the memory of another card.
     """
 
     name: str
@@ -56,9 +56,8 @@ class Hardware:
     hop_s: Figure
     peer_s: Figure
     load_s: Figure
-    peer_load_s: Figure
-    load_s: Figure
-    peer_load_s: Figure
+    touch_s: Figure
+    peer_touch_s: Figure
 
     def replace(self, **figures):
         """A card with other constants."""
@@ -105,7 +104,8 @@ H100_PAPER = Hardware(
     hop_s=Figure(832e-9, _P + "section 3.1.3"),
     peer_s=Figure(1.6e-6, "not in the paper; that of the H200"),
     load_s=Figure(264e-9, "not in the paper; that of the H200"),
-    peer_load_s=Figure(1.6e-6, "not in the paper; that of the H200"))
+    touch_s=Figure(416e-9, "half of a hand-over through memory, which is a store and a load"),
+    peer_touch_s=Figure(1.6e-6, "not in the paper; that of the H200"))
 
 #: The card that this repository is measured on.
 H200 = Hardware(
@@ -131,4 +131,5 @@ H200 = Hardware(
     hop_s=Figure(1256e-9, _MICRO + "between two blocks"),
     peer_s=Figure(1612e-9, _MICRO + "between two ranks"),
     load_s=Figure(264e-9, _MICRO + "a bulk load of 2 KiB from the L2"),
-    peer_load_s=Figure(1612e-9, "not measured: as long as a signal takes"))
+    touch_s=Figure(628e-9, "half of a hand-over through memory, which is a store and a load"),
+    peer_touch_s=Figure(1612e-9, "not measured: as long as a hand-over between ranks"))

@@ -154,18 +154,26 @@ def _predict(op, shape, world, hw, schedule, config, comm, moves):
         raise ConfigError(f"tuning: comm_sms = {comm} of {sms} SMs. At least one must compute. Use fewer.", comm_sms=comm)
     plain = config or best(m, n, k, sms, GemmConfig())
     config = config or best(m, n, k, sms - comm, GemmConfig())
-    compute = compute_seconds(m, n, k, config, sms - comm, hw)
-    memory = (memory_bytes(m, n, k, config, sms - comm) + moves.memory) / hw.memory
-    alone = hw.launch_s + max(compute_seconds(m, n, k, plain, sms, hw), memory_bytes(m, n, k, plain, sms) / hw.memory)
+    compute, own = _product(op, shape, config, sms - comm, hw)
+    memory = own + moves.memory / hw.memory
+    alone = hw.launch_s + max(_product(op, shape, plain, sms, hw))
     communication = moves.link / getattr(hw, moves.by)
     if moves.work:
         communication = max(communication, moves.work / (comm * moves.rate))
-    busiest, waves = max(compute, memory, communication), _waves(m, n, config, sms - comm)
+    busiest, waves = max(compute, memory, communication), moves.steps or _waves(m, n, config, sms - comm)
     exposed = _whole(moves.order, max(compute, memory), communication, waves, world) - busiest
     launches = 2 if moves.order == "apart" and world > 1 else 1
     hops = 0 if world == 1 else hw.hop_s * (moves.work > 0) + 2 * hw.peer_s
     return Prediction(op, shape, world, hw, schedule, config, comm, launches * hw.launch_s, compute, memory, communication, exposed, hops,
                       alone, moves)
+
+
+def _product(op, shape, config, sms, hw):
+    """(seconds of the tensor cores, seconds of the memory) of what an operator computes."""
+    (m, n, k), share = shape, OPERATORS[op].share
+    if share:
+        return 2 * m * n * k / (share * hw.tensor * sms / hw.sms), 4 * m * k / hw.memory
+    return compute_seconds(m, n, k, config, sms, hw), memory_bytes(m, n, k, config, sms) / hw.memory
 
 
 def _whole(order, compute, communication, waves, world):
@@ -188,12 +196,12 @@ def explain(op, m, n, k, world=1, *, hardware=H200, **options):
     """The Prediction in words: each term, where its constants come from, and why this schedule. ``options``: of ``predict``."""
     p = predict(op, m, n, k, world, hardware=hardware, **options)
     where = f", {p.comm_sms} of {int(hardware.sms)} SMs communicate" if p.comm_sms else ""
-    sms, c = int(hardware.sms) - p.comm_sms, p.config
+    sms, c, share = int(hardware.sms) - p.comm_sms, p.config, OPERATORS[op].share
+    tiles = f"{share:.0%} of the rate" if share else f"{_waves(m, n, c, sms)} waves of {c.tile_m} x {c.tile_n} tiles"
     lines = [f"{op} {m} x {n} x {k} on {world} rank{'s' * (world > 1)}, {hardware.name}: {_time(p.seconds)}, {p.tflops:.0f} TFLOP/s, "
              f"schedule {p.schedule}{where}",
              f"  launch         {_time(p.launch)}",
-             f"  compute        {_time(p.compute)}   {_waves(m, n, c, sms)} waves of {c.tile_m} x {c.tile_n} tiles on {sms} SMs, "
-             f"{hardware.tensor / 1e12:.0f} TFLOP/s ({hardware.tensor.source})",
+             f"  compute        {_time(p.compute)}   {tiles} on {sms} SMs, {hardware.tensor / 1e12:.0f} TFLOP/s ({hardware.tensor.source})",
              f"  memory         {_time(p.memory)}   at {hardware.memory / 1e9:.0f} GB/s ({hardware.memory.source})"]
     if world > 1:
         rate = getattr(hardware, p.moves.by)

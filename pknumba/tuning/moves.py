@@ -17,6 +17,7 @@ class Moves:
         order: "after": a tile is sent when it is computed; "before": it is computed when its operands have come; "own last": as "after",
             and each rank computes what it keeps at the end, while its link has nothing to do; "apart": one after the other.
         memory: bytes of its own memory that it takes beside the product's.
+        steps: how many pieces overlap one after the other; 0: the waves of tiles.
     """
 
     link: float
@@ -25,6 +26,7 @@ class Moves:
     rate: float = 0.0
     order: str = "after"
     memory: float = 0.0
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,14 @@ class Operator:
         sends: function (k, ranks) -> (depth, copies) of the SMs that compute and communicate at once: they multiply 2 * depth times for
             each element that they send or fetch, and do that with ``copies`` of it. None: nothing is sent.
         moves: {schedule: function (m, n, k, ranks, hardware) -> Moves}. m x n x k is one rank's product.
+        share: of the tensor cores' rate that it reaches, for what is no product of matrices in tiles; 0: as tiles do.
     """
 
     config: type
     ours: str
     sends: object
     moves: dict
+    share: float = 0.0
 
 
 #: Columns of the tile of a large product: what an element of A that comes from a peer is used for.
@@ -89,10 +93,29 @@ def _all_gather():
         "apart": lambda m, n, k, size, hw: Moves(sent(m, k, size), "register", order="apart", memory=2 * sent(m, k, size))}
 
 
+def _exchange():
+    def sent(m, n, size):
+        return 2 * m * n * (size - 1) / size
+
+    return {"intra": lambda m, n, k, size, hw: Moves(sent(m, n, size), "tma"),
+            "apart": lambda m, n, k, size, hw: Moves(sent(m, n, size), "register", order="apart", memory=4 * m * n)}
+
+
+def _ring():
+    """K and V of all heads travel round: a rank sends its share world - 1 times. m / (n / ranks) sequences and heads, 2 * k bytes a key."""
+    return {"inter": lambda m, n, k, size, hw: Moves(2 * m * k * (size - 1), "tma", 2 * m * k * (size - 1), _lane(hw, "tma"), "before",
+                                                     4 * m * k * size, steps=size),
+            "apart": lambda m, n, k, size, hw: Moves(2 * m * k * (size - 1), "register", order="apart", memory=4 * m * k * size)}
+
+
 #: Name of a public function -> what the model knows of it.
 OPERATORS = {
     "gemm": Operator(GemmConfig, "alone", None, {"alone": lambda m, n, k, size, hw: Moves(0, "tma")}),
     "gemm_all_reduce": Operator(GemmAllReduceConfig, "inter", lambda k, size: (k, size - 1), _all_reduce()),
     "gemm_reduce_scatter": Operator(GemmReduceScatterConfig, "inter", lambda k, size: (k, 1), _reduce_scatter()),
     "all_gather_gemm": Operator(AllGatherGemmConfig, "inter", lambda k, size: (TILE_N, 1), _all_gather()),
+    "gemm_all_to_all": Operator(GemmConfig, "intra", lambda k, size: (k, 1), _exchange()),
+    # m queries of this rank (all its sequences and heads), n keys of all ranks, k twice the head's width: 2 m n k operations. The share is
+    # cuDNN's best forward pass on an H200, 677 TFLOP/s at a width of 128, over the rate of a product
+    "ring_attention": Operator(GemmConfig, "inter", None, _ring(), 677 / 700),
 }
