@@ -17,6 +17,7 @@ _HOMES = {
     "Gemm": "kernels", "GemmAllReduce": "kernels", "GemmReduceScatter": "kernels",
     "Attention": "kernels", "attention": "kernels", "AttentionConfig": "config",
     "RingAttention": "kernels", "ring_attention": "kernels", "RingAttentionConfig": "config", "ring_rows": "kernels",
+    "UlyssesAttention": "kernels", "ulysses_attention": "kernels", "UlyssesAttentionConfig": "config",
     "AllReduce": "kernels", "all_reduce": "kernels",
     "AllReduceRmsNorm": "kernels", "all_reduce_rmsnorm": "kernels", "AllGather": "kernels", "all_gather": "kernels",
     "AllToAll": "kernels", "all_to_all": "kernels", "Broadcast": "kernels", "broadcast": "kernels",

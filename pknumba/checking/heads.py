@@ -3,8 +3,8 @@
 import numpy as np
 
 from .. import interpreter as cpu
-from ..config import AttentionConfig, RingAttentionConfig
-from ..templates import attend, attend_ring, ring_rows
+from ..config import AttentionConfig, RingAttentionConfig, UlyssesAttentionConfig
+from ..templates import attend, attend_ring, attend_ulysses, ring_rows
 from .play import WrongResult
 from .toys import Toy
 
@@ -19,17 +19,20 @@ class ToyAttention(AttentionConfig):
         """Anything goes."""
 
 
-class ToyRing(RingAttentionConfig):
-    """RingAttentionConfig with toy tiles, and three movers in a block."""
-    part_q, step, swizzle, movers = 16, 16, 32, 3
-
-    @property
-    def mail_rows(self):
-        """Rows of a chunk."""
-        return 8
+class _ToyMoving:
+    """Toy tiles, and three movers in a block."""
+    part_q, step, swizzle, movers, mail_rows = 16, 16, 32, 3, 8
 
     def check(self):
         """Anything goes."""
+
+
+class ToyRing(_ToyMoving, RingAttentionConfig):
+    """RingAttentionConfig with toy tiles."""
+
+
+class ToyUlysses(_ToyMoving, UlyssesAttentionConfig):
+    """UlyssesAttentionConfig with toy tiles."""
 
 
 def exact_heads(rng, batch, queries, keys, heads, pairs, width, dtype="bfloat16", causal=False, shift=0):
@@ -81,27 +84,53 @@ def one_rank(kernel, world, rng, **changes):
                                       f"own_o={cfg.own_o}")
 
 
-def spread(kernel, world, rng, **changes):
-    """A random problem of attention over a sequence that ranks share: uneven shares, several calls, another rank late each time."""
-    causal, zigzag, pairs = bool(rng.integers(2)), bool(rng.integers(2)), int(rng.integers(1, 3))
-    cfg = ToyRing(**{**dict(consumers=int(rng.integers(1, 3)), kv=(16, 32)[rng.integers(2)], stages=int(rng.integers(2, 4)),
-                            own_o=bool(rng.integers(2)), comm_sms=1, depth=int(rng.integers(1, 4)), dtype="float16"), **changes})
-    rows = int(rng.integers(world, 40 * world))
-    size = int(rng.integers(1, 3)), rows, rows, pairs * int(rng.integers(1, 3)), pairs, 16
+def _spread(kernel, rng, world, heads, call, share, toy, changes):
+    """A random problem of attention over a sequence that ranks share: uneven shares, several calls, another rank late each time.
+
+    Args:
+        heads: (query heads, heads of K and V). call: function (world, cfg, rows, q, k, v) -> (O, lse or None). share: function
+            (rows, rank) of the rows that a rank has.
+    """
+    cfg = toy(**{**dict(consumers=int(rng.integers(1, 3)), kv=(16, 32)[rng.integers(2)], stages=int(rng.integers(2, 4)),
+                        own_o=bool(rng.integers(2)), comm_sms=1, depth=int(rng.integers(1, 4)), dtype="float16"), **changes})
+    rows, causal = int(rng.integers(world, 40 * world)), bool(rng.integers(2))
+    size = int(rng.integers(1, 3)), rows, rows, *heads, 16
     data = [exact_heads(rng, *size, "float16", causal) for _ in range(_CALLS)]
 
     def main(world):
-        mine = ring_rows(rows, world.size, world.rank, zigzag)
+        mine = share(rows, world.rank)
         arrays = [np.ascontiguousarray(x[:, :, mine]) for x in data[0][:3]]
         for number, (*inputs, o, lse) in enumerate(data):
             cpu.rest(_SKEW if number % world.size == world.rank else 0)
             for array, values in zip(arrays, inputs):
                 array[...] = values[:, :, mine]
-            found = attend_ring(kernel, world, *arrays, None, None, cfg, None, causal=causal, zigzag=zigzag, rows=rows, scale=1.0)
-            compare(f"{kernel.__name__} on {world.size} ranks, rank {world.rank}, call {number}", *found, o[:, :, mine], lse[:, :, mine])
-    return Toy(main=main, sms=3, text=f"{size} causal={causal}, zigzag={zigzag} with consumers={cfg.consumers}, kv={cfg.kv}, "
-                                      f"stages={cfg.stages}, own_o={cfg.own_o}, depth={cfg.depth}")
+            found, sums = call(world, cfg, rows, causal, *arrays)
+            want = lse[:, :, mine]
+            compare(f"{kernel.__name__} on {world.size} ranks, rank {world.rank}, call {number}", found, want if sums is None else sums,
+                    o[:, :, mine], want)
+    return Toy(main=main, sms=3, text=f"{size} causal={causal} with consumers={cfg.consumers}, kv={cfg.kv}, stages={cfg.stages}, "
+                                      f"own_o={cfg.own_o}, depth={cfg.depth}")
+
+
+def ring(kernel, world, rng, **changes):
+    """Keys come from all ranks in turn, in either placement."""
+    zigzag, pairs = bool(rng.integers(2)), int(rng.integers(1, 3))
+
+    def call(world, cfg, rows, causal, *arrays):
+        return attend_ring(kernel, world, *arrays, None, None, cfg, None, causal=causal, zigzag=zigzag, rows=rows, scale=1.0)
+    return _spread(kernel, rng, world, (pairs * int(rng.integers(1, 3)), pairs), call,
+                   lambda rows, rank: ring_rows(rows, world, rank, zigzag), ToyRing, changes)
+
+
+def ulysses(kernel, world, rng, **changes):
+    """Rows are exchanged for heads, and back."""
+    pairs = world * int(rng.integers(1, 3))
+
+    def call(world, cfg, rows, causal, *arrays):
+        return attend_ulysses(kernel, world, *arrays, None, cfg, None, causal=causal, rows=rows, scale=1.0), None
+    return _spread(kernel, rng, world, (pairs * int(rng.integers(1, 3)), pairs), call,
+                   lambda rows, rank: ring_rows(rows, world, rank), ToyUlysses, changes)
 
 
 #: Class name -> its toy.
-HEADS = {"Attention": one_rank, "RingAttention": spread}
+HEADS = {"Attention": one_rank, "RingAttention": ring, "UlyssesAttention": ulysses}

@@ -90,20 +90,17 @@ class AttentionConfig(Config):
 
 
 @dataclass(frozen=True)
-class RingAttentionConfig(AttentionConfig):
-    """Attention whose keys come from all ranks.
+class MovingAttentionConfig(AttentionConfig):
+    """Attention whose Q, K or V are moved between ranks.
 
     Attributes:
-        comm_sms: SMs that move K and V; the others compute. depth: chunks that a mover moves before it tells.
-        zigzag: every rank has an early and a late piece of the sequence; set by the call.
+        comm_sms: SMs that move; the others compute. depth: chunks that a mover moves before it tells.
     """
 
     comm_sms: int = 16
     depth: int = 8
-    zigzag: bool = False
 
     runtime: ClassVar[tuple] = ("slack", "comm_sms", "depth")
-    spread: ClassVar[bool] = True
     most_sums: ClassVar[dict] = {1: 256, 2: 208, 3: 128}
 
     @property
@@ -124,6 +121,24 @@ class RingAttentionConfig(AttentionConfig):
             (self.depth >= 1, f"depth = {self.depth}. At least 1."),
             (self.mail_rows >= 8, f"{self.stages} stages of {self.kv} keys for {self.movers} movers. Each has 8 rows at least. Use more "
              "stages or keys.")])
+
+
+@dataclass(frozen=True)
+class RingAttentionConfig(MovingAttentionConfig):
+    """Attention whose keys come from all ranks in turn.
+
+    Attributes:
+        zigzag: every rank has an early and a late piece of the sequence; set by the call.
+    """
+
+    zigzag: bool = False
+
+    spread: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class UlyssesAttentionConfig(MovingAttentionConfig):
+    """Attention with a share of the heads of every rank."""
 
 
 #: width -> fields that are fastest.

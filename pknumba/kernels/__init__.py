@@ -18,9 +18,11 @@ from .reduce_scatter import ReduceScatter, reduce_scatter
 from .ring_attention import RingAttention, ring_attention, ring_rows
 from .scatter import Scatter, scatter
 from .send_recv import SendRecv, send_recv
+from .ulysses_attention import UlyssesAttention, ulysses_attention
 
 __all__ = ["AllGather", "all_gather", "AllGatherGemm", "all_gather_gemm", "AllReduce", "all_reduce", "AllReduceRmsNorm",
            "all_reduce_rmsnorm", "AllToAll", "all_to_all", "Attention", "attention", "Broadcast", "broadcast", "Gather", "gather",
            "Gemm", "gemm", "GemmAllReduce", "gemm_all_reduce", "GemmReduceScatter", "gemm_reduce_scatter", "GroupedGemm",
            "grouped_gemm", "Reduce", "reduce", "ReduceScatter", "reduce_scatter", "RingAttention", "ring_attention", "ring_rows",
-           "Scatter", "scatter", "SendRecv", "send_recv", "GemmAllToAll", "gemm_all_to_all"]
+           "Scatter", "scatter", "SendRecv", "send_recv", "UlyssesAttention", "ulysses_attention", "GemmAllToAll",
+           "gemm_all_to_all"]

@@ -131,7 +131,7 @@ class Attention(LCS):
         if not cfg.own_o:
             wait(s.o_empty[0], phase ^ 1)
         expect(s.q_full[0], s.q)
-        load_async(s.q, g.Q, (div(task.row, g.heads), mod(task.row, g.heads), task.col, 0), s.q_full[0])
+        load_async(s.q, g.Q, (div(task.row, g.heads), mod(task.row, g.heads), 0, 0), s.q_full[0], task.first)
 
     @staticmethod
     def weigh(cfg, g, scores, top, total):
@@ -197,7 +197,7 @@ class Attention(LCS):
     def storer(cfg, g, s, task):                # one thread: shared -> global
         _, lap = ring(task.turn, 1)
         wait(s.o_full[0], lap)
-        store_async(g.O, (div(task.row, g.heads), mod(task.row, g.heads), task.col, 0), s.o)
+        store_async(g.O, (div(task.row, g.heads), mod(task.row, g.heads), task.col, 0), s.o, task.peer)
         store_async_read_wait(0)
         arrive(s.o_empty[0])
 

@@ -12,8 +12,10 @@ from .lcsc import LCSC, LCSD, LCSI, LCSM
 from .matrices import multiply
 from .rows import counted_rows, meeting_rows
 from .ringing import attend_ring, ring_rows
+from .ulysses import attend_ulysses
+from .bands import meeting_movers
 from .transfers import communicate
 
 __all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Added", "Gathered", "attend", "attend_ring",
-           "ring_rows", "communicate", "counted", "counted_rows", "meeting_rows", "Grouped", "multiply", "multiply_groups", "LCSD",
-           "LCSI", "Exchanged", "RowsToRows", "ColumnsToRows", "ColumnsToColumns"]
+           "attend_ulysses", "meeting_movers", "ring_rows", "communicate", "counted", "counted_rows", "meeting_rows", "Grouped",
+           "multiply", "multiply_groups", "LCSD", "LCSI", "Exchanged", "RowsToRows", "ColumnsToRows", "ColumnsToColumns"]

@@ -15,7 +15,7 @@ from .fast import fingerprint, is_symmetric, stream_source
 #: Bytes of K and V that the L2 cache holds beside everything else: heads whose tiles are walked together have no more.
 _CACHED = 32 << 20
 
-#: The arrays of a call as ``runtime.describe`` sees them (out and lse None where they are to be made).
+#: The arrays of a call, or what ``runtime.describe`` sees in them. ``lse`` is False where nobody wants it.
 Heads = namedtuple("Heads", "q k v out lse")
 
 
@@ -28,7 +28,7 @@ def remembered(call_of, kernel, world, q, k, v, out, lse, config, stream, **opti
     """(O, lse) by a call that is prepared once for the same arrays and options."""
     if out is None or lse is None:
         out, lse = _results(q, out, lse)
-    marks = tuple(fingerprint(x) for x in (q, k, v, out, lse))
+    marks = tuple(x is False or fingerprint(x) for x in (q, k, v, out, lse))
     key = None if None in marks else (kernel, marks, config, stream, *options.values())
     try:
         call = key and world.cache.get(key)
@@ -41,7 +41,7 @@ def remembered(call_of, kernel, world, q, k, v, out, lse, config, stream, **opti
     else:
         world.check()
     call.run(call.stream())
-    return _local(out), _local(lse)
+    return _local(out), lse is not False and _local(lse)
 
 
 def _results(q, out, lse):
@@ -68,7 +68,7 @@ class AttentionCall:
     def __init__(self, kernel, world, heads, config, stream, scale=None, **options):
         self.name, self.kernel, self.world = kernel.title or kernel.__name__, kernel, world
         check_world(self.name, world)
-        self.launch, self.before, self.scratch, self.first = None, [], [], False
+        self.launch, self.before, self.after, self.scratch, self.first = None, [], [], [], False
         found = self._found(heads, config, scale=scale, **options)
         self.stream = stream_source(world, stream, heads.q)
         if self._nothing(found):
@@ -82,15 +82,17 @@ class AttentionCall:
         self.launch = prepare(self.kernel, world, cfg, self._all_matrices(found, workspace), numbers, workspace)
         if self.first and world.size > 1:
             world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
-        if not self.before:
+        if not self.before and not self.after:
             self.run = self.launch.fire          # the common case, without a loop
 
     def run(self, stream):
-        """What comes before, and the kernel, on that stream."""
+        """What comes before, the kernel, and what comes after, on that stream."""
         for step in self.before:
             step(stream)
         if self.launch is not None:
             self.launch.fire(stream)
+        for step in self.after:
+            step(stream)
 
     def _found(self, heads, config, causal, scale, shift):
         """The Heads."""
@@ -126,7 +128,7 @@ class AttentionCall:
     def _all_matrices(self, found, workspace):
         """{tensor: Matrix}."""
         return {"Q": self._matrices(found.q), "K": self._matrices(found.k), "V": self._matrices(found.v), "O": self._matrices(found.out),
-                "L": self._lines(found.lse)}
+                "L": self._lines(found.lse, found.q.shape[0] * found.q.shape[1])}
 
     def _own(self, array):
         return Matrix(arrays=[array if r == self.world.rank else None for r in range(self.world.size)])
@@ -145,8 +147,12 @@ class AttentionCall:
         self.before.append(lambda stream: driver.memset(memory.pointer, 0, b * h * pitch, stream))
         return matrices(memory.pointer, (b, h, 1, d), (h * pitch, pitch, pitch, ITEMSIZE[x.dtype]), x.dtype)
 
-    def _lines(self, x):
-        """The log-sum-exp as rows of queries."""
+    def _lines(self, x, heads=0):
+        """The log-sum-exp as rows of queries; of none, where nobody wants it of so many heads."""
+        if not x:
+            import numpy as np
+            nothing = np.empty((heads, 0), np.float32)
+            return self._own(nothing) if self.world.executor == "interpreter" else Matrix(0, heads, 0, 0, "float32")
         b, h, s = x.shape
         if self.world.executor == "interpreter":
             return self._own(x.owner.reshape(b * h, s))
@@ -191,12 +197,12 @@ def check(name, kernel, world, heads, config, causal, scale, shift):
         if x.dtype not in DTYPES:
             raise DTypeError(f"{name}: {label} is {x.dtype}. It must be {' or '.join(DTYPES)}. Convert it first.", dtype=x.dtype)
     _check_shapes(name, *(tuple(x.shape) for x in given))
-    found = Heads(*given, *found_of(("out", "lse")))
+    found = Heads(*given, *found_of(("out", "lse") if heads.lse is not False else ("out",)), *([False] if heads.lse is False else []))
     _check_results(name, found)
     for label, x in zip(("q", "k", "v", "out"), found):
         check_layout(name, label, x)
     for label, x in (("out", found.out), ("lse", found.lse)):
-        if x.device == "cpu" and not x.owner.flags.writeable:
+        if x and x.device == "cpu" and not x.owner.flags.writeable:
             raise LayoutError(f"{name}: {label} is read-only. The result is written to it. Pass an array that can be written, or None.")
     return found
 
@@ -226,12 +232,14 @@ def _check_shapes(name, q, k, v):
 
 def _check_results(name, found):
     """Raise an error unless out is like q and lse holds a contiguous float32 for each of its rows."""
-    q, out, lse = (tuple(x.shape) for x in (found.q, found.out, found.lse))
-    if out != q or lse != q[:3]:
+    q, out, lse = (x and tuple(x.shape) for x in (found.q, found.out, found.lse))
+    if out != q or lse and lse != q[:3]:
         raise ShapeError(f"{name}: out has shape {out} and lse {lse} for q {q}. They are {q} and {q[:3]}. Pass None.")
-    if {x.dtype for x in found[1:4]} != {found.q.dtype} or found.lse.dtype != "float32":
+    if {x.dtype for x in found[1:4]} != {found.q.dtype} or found.lse and found.lse.dtype != "float32":
         raise DTypeError(f"{name}: q is {found.q.dtype}, k {found.k.dtype}, v {found.v.dtype}, out {found.out.dtype}, lse "
-                         f"{found.lse.dtype}. The first four have one dtype, lse is float32. Convert some.")
+                         f"{found.lse and found.lse.dtype}. The first four have one dtype, lse is float32. Convert some.")
+    if not found.lse:
+        return
     b, h, s = found.lse.shape
     if 0 not in (b, h, s) and [st for n, st in zip((b, h, s), found.lse.strides) if n > 1] != \
             [st for n, st in zip((b, h, s), (4 * h * s, 4 * s, 4)) if n > 1]:

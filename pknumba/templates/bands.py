@@ -35,3 +35,19 @@ def movers(role, steps):
             wait_until(g.finished, g.rank, i32(g.epoch * g.workers))
             keep_epoch(g.finished, g.epoch)
     return drive
+
+
+def meeting_movers(role, steps):
+    """As ``movers``, for kernels whose storers store to peers: the call is over once all of every rank have told. So the next may fill
+    peers' memory at once."""
+    def drive(cfg, g, s, part, place, places):
+        turn = i32(0)
+        for i in range(place, g.pieces, places):
+            role(cfg, g, s, Task(i32(i), turn, part, g.rank, i32(turn * g.depth)))
+            turn = i32(turn + 1)
+        signal_all(g.finished, g.rank)
+        if place == 0:
+            for peer in range(g.world_size):
+                wait_until(g.finished, i32(peer), i32(g.epoch * g.workers))
+            keep_epoch(g.finished, g.epoch)
+    return drive

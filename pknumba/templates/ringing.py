@@ -29,17 +29,25 @@ def attend_ring(kernel, world, q, k, v, out, lse, config, stream, *, causal, zig
 class RingCall(AttentionCall):
     """Attention of these arrays and those of the other ranks."""
 
-    def _found(self, heads, config, causal, scale, zigzag, rows):
+    def _found(self, heads, config, causal, scale, zigzag=False, rows=None):
         """The Heads, once the ranks agree."""
         def checked():
             found = check(self.name, self.kernel, self.world, heads, config, causal, scale, 0)
             self._check_share(found, zigzag, rows)
+            self._check_more(found)
             return found
         if self.world.size == 1:
             return checked()
         return agreed(self.world, self.name, self.kernel, checked, lambda found: {
             "q": self._common(found.q.shape), "k": self._common(found.k.shape), "rows": self.rows, "dtype": found.q.dtype,
-            "causal": bool(causal), "zigzag": zigzag, "scale": repr(scale), "config": repr(config)})
+            "causal": bool(causal), "zigzag": zigzag, "scale": repr(scale), "config": repr(config), **self._terms(found)})
+
+    def _check_more(self, found):
+        """Raise if something breaks a rule of this operator alone."""
+
+    def _terms(self, found):
+        """What else ranks must agree on."""
+        return {}
 
     @staticmethod
     def _common(shape):
@@ -70,7 +78,7 @@ class RingCall(AttentionCall):
     def _nothing(self, found):
         return 0 in (*found.q.shape[:2], self.rows)
 
-    def _config(self, config, found, causal, zigzag, **_):
+    def _config(self, config, found, causal, zigzag=False, **_):
         """The configuration given, or the best one; the same on every rank, whatever its device."""
         if self.world.size == 1:
             self.kernel = self.kernel.alone
@@ -80,7 +88,7 @@ class RingCall(AttentionCall):
         if config is None:
             config = configs.attention_config(found.q.shape[3], family=self.kernel.config).replace(comm_sms=max(1, min(16, sms // 8)))
         check_sms(self.kernel, config, sms)
-        return fitted(config, found, causal).replace(zigzag=zigzag)
+        return fitted(config, found, causal).replace(**{"zigzag": zigzag} if self.kernel.config.spread else {})
 
     def _numbers(self, cfg, found, scale, zigzag=False, **_):
         """What ``g`` holds besides rank and world size."""
@@ -92,12 +100,21 @@ class RingCall(AttentionCall):
         starts = [piece * chunk + min(piece, extra) for piece in range(2 * size + 1)]
         early, bend, late = starts[self.world.rank], starts[self.world.rank + 1], starts[2 * size - 1 - self.world.rank]
         tiles = -(-most // cfg.tile_q)
-        blocks = min(tiles * b * h, least_sms(self.world) - cfg.comm_sms)
+        return {**numbers, **self._moved(cfg, tiles * b * h, 2, (size - 1) * pairs), "tiles": tiles, "chunk": chunk, "extra": extra,
+                "shift": early, "bend": bend - early, "jump": late - bend, "pairs": pairs}
+
+    def _moved(self, cfg, tasks, heads, steps):
+        """Numbers of a rank's tasks and pieces.
+
+        Args:
+            heads: that are told of together; steps: how many times that many this rank moves.
+        """
+        most = max(self.shares)
+        blocks = min(tasks, least_sms(self.world) - cfg.comm_sms)
         depth = min(cfg.depth, -(-most // cfg.mail_rows))
         bands = -(-most // (cfg.mail_rows * depth))
-        return {**numbers, "tasks": tiles * b * h, "tiles": tiles, "blocks": blocks, "chunk": chunk, "extra": extra, "shift": early,
-                "bend": bend - early, "jump": late - bend, "pairs": pairs, "bands": bands, "depth": depth, "parts": 2 * bands,
-                "pieces": 2 * bands * pairs * (size - 1), "workers": blocks + cfg.comm_sms * cfg.movers}
+        return {"tasks": tasks, "blocks": blocks, "bands": bands, "depth": depth, "parts": heads * bands, "pieces": heads * bands * steps,
+                "workers": blocks + cfg.comm_sms * cfg.movers}
 
     def _workspace(self, cfg, numbers, found):
         """Counters, and memory for K and V of all ranks, each rank's rows after those of the rank before."""

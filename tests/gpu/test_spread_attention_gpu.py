@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pknumba import ring_attention, ring_rows
+from pknumba import ring_attention, ring_rows, ulysses_attention
 from pknumba.runtime import driver
 
 from ..kernels.attending import assert_attention, definition, exact_heads, heads, part
@@ -43,6 +43,42 @@ def test_ring_calls_in_a_row(size):
                 array.copy_(values)
             out.fill_(float("nan"))
             ring_attention(world, *arrays, causal=True, rows=rows, scale=1.0, out=out)
+            wrong += (out != on_gpu[call % 3][3]).any()
+        world.synchronize()
+        assert int(wrong) == 0
+    ranks(size, main)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("causal", [False, True])
+def test_ulysses(size, causal):
+    """Uneven shares, grouped heads, both layouts, against float64."""
+    def main(world):
+        for rows, d, between in ((700 + size, 128, False), (331, 64, True), (2, 128, True)):
+            inputs = heads(np.random.default_rng(rows), 1, rows, rows, 2 * size, size, d, between=between)
+            mine = ring_rows(rows, size, world.rank)
+            arrays = [on_device(x.swapaxes(1, 2)[:, mine]).transpose(1, 2) if between else on_device(x[:, :, mine]) for x in inputs]
+            o = ulysses_attention(world, *arrays, causal=causal, rows=rows)
+            world.synchronize()
+            want = part(definition(*inputs, causal), mine)
+            assert_attention(to_numpy(o), want.lse, want, f"{rows} {d} rank {world.rank}")
+    ranks(size, main)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_ulysses_calls_in_a_row(size):
+    """New values in the same arrays, nothing between the calls; exact, the same bits every time."""
+    def main(world):
+        rows, wrong = 900, torch.zeros((), dtype=torch.int64, device="cuda")
+        sets = [exact_heads(np.random.default_rng(n), 1, rows, rows, 4, 4, 128, causal=True) for n in range(3)]
+        mine = ring_rows(rows, size, world.rank)
+        on_gpu = [[on_device(x[:, :, mine].astype(inputs[0].dtype)) for x in inputs[:4]] for inputs in sets]
+        arrays, out = [torch.empty_like(x) for x in on_gpu[0][:3]], torch.empty_like(on_gpu[0][0])
+        for call in range(100):
+            for array, values in zip(arrays, on_gpu[call % 3]):
+                array.copy_(values)
+            out.fill_(float("nan"))
+            ulysses_attention(world, *arrays, causal=True, rows=rows, scale=1.0, out=out)
             wrong += (out != on_gpu[call % 3][3]).any()
         world.synchronize()
         assert int(wrong) == 0
