@@ -1,4 +1,5 @@
-"""What a call costs the host: a cached call (2,000 of them, not waited for), and the first call from an empty and a warm disk cache.
+"""What a call costs the host: a cached call (2,000 of them, not waited for), its steps, and the first call from an empty and a warm disk
+cache.
 
     python benchmarks/launch.py
 """
@@ -48,6 +49,28 @@ def cached(args):
     return error < 4e-3
 
 
+def steps(args):
+    """Where the host time of a cached call goes: all of it, the launch alone, the driver alone, and a call in a graph of twenty."""
+    from pknumba.runtime import Graph
+    from pknumba.templates.matrices import MultiplyCall
+    world = World.local(1, executor="gpu")
+    A, B, C = (torch.randn(*SHAPE[:2], device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    whole = partial(gemm, world, A, B, out=C)
+    for _ in range(20):
+        whole()
+    call, stream = next(c for c in world.cache.values() if isinstance(c, MultiplyCall)), torch.cuda.current_stream().cuda_stream
+    prepared = call.launch.launch
+    prepared.fire(stream)
+    graph = Graph(world, lambda stream: [gemm(world, A, B, out=C, stream=stream) for _ in range(20)])
+    times = per_call({"whole": whole, "launch": partial(prepared.fire, stream), "driver": prepared._calls[stream], "graph": graph.replay})
+    medians = {name: protocol.summary(t)[0] for name, t in times.items()}
+    parts = {"look_up_us": round(medians["whole"] - medians["launch"], 2), "launch_us": round(medians["launch"] - medians["driver"], 2),
+             "driver_us": medians["driver"], "in_a_graph_us": round(medians["graph"] / 20, 3)}
+    protocol.write(args.out, "launch, step by step", SHAPE, "bfloat16", times["whole"], **parts)
+    print("   ", parts)
+    return True
+
+
 FIRST_CALL = """
 import json, time, torch
 torch.zeros(1, device="cuda"); torch.cuda.synchronize()
@@ -92,7 +115,7 @@ def main():
     p = protocol.options(__doc__, "launch.jsonl")
     args = p.parse_args()
     right = True
-    for name, part in (("cached", cached), ("first", first)):
+    for name, part in (("cached", cached), ("steps", steps), ("first", first)):
         if args.only in name:
             right &= part(args)
     return 0 if right else 1
