@@ -83,6 +83,7 @@ class Report:
         if "error" in mpi:
             return [*rows, ("MPI", mpi["error"])]
         rows += [("MPI", f"{mpi['library']}, mpi4py {mpi['mpi4py']}"), ("mpirun", mpi["mpirun"] or "not on PATH")]
+        rows += [(f"between nodes: {name}", ("yes, " if usable else "no, ") + why) for name, usable, why in mpi["engines"]]
         gpu = self.facts["gpu"]
         if not self.ranks and "error" not in gpu:
             rows.append(("mpirun -n N", f"rank r of a node works on device r modulo {len(gpu['devices'])}"))

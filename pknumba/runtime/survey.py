@@ -160,11 +160,13 @@ def launcher():
 
 
 def mpi_facts():
-    """dict(version, library, mpirun) of the MPI that ``World.mpi`` would use. Raises UnsupportedError without one."""
+    """dict(mpi4py, library, mpirun, engines) of the MPI that ``World.mpi`` would use. Raises UnsupportedError without one."""
     from . import mpi
+    from .nodes.choice import engines
     found = mpi.library()
     import mpi4py
-    return {"mpi4py": mpi4py.__version__, "library": found.Get_library_version().partition(",")[0].strip("\0 \n"),
+    return {"engines": [list(engine) for engine in engines()],
+            "mpi4py": mpi4py.__version__, "library": found.Get_library_version().partition(",")[0].strip("\0 \n"),
             "mpirun": shutil.which("mpirun") or shutil.which("mpirun", path=os.path.dirname(sys.executable)) or ""}
 
 

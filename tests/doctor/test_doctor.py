@@ -26,7 +26,8 @@ def run(*arguments, **env):
 @pytest.fixture
 def quick(monkeypatch):
     """No process of its own to ask MPI, no nvidia-smi."""
-    monkeypatch.setattr(doctor.examination, "_mpi", lambda node: {"mpi4py": "4", "library": "some MPI", "mpirun": ""})
+    monkeypatch.setattr(doctor.examination, "_mpi", lambda node: {"mpi4py": "4", "library": "some MPI", "mpirun": "",
+                                                                       "engines": [["mpi", True, "some MPI, NumPy arrays"]]})
     monkeypatch.setattr(survey, "_smi", lambda *arguments: None)
 
 
@@ -39,6 +40,7 @@ def test_without_a_gpu_it_is_ready_for_the_interpreter():
     data = json.loads(done.stdout)
     assert done.returncode == 0 and data["ok"] and data["executor"] == "interpreter"
     assert "cannot be loaded" in data["gpu"]["error"] and data["mpi"]["mpi4py"]
+    assert [name for name, usable, _ in data["mpi"]["engines"] if usable] == ["mpi"], "what carries data between nodes"
     assert {row["operator"] for row in data["operators"]} == set(operators())
     wanted = run("--executor", "gpu", PKNUMBA_LIBCUDA="/nowhere/libcuda.so")
     assert wanted.returncode == 1 and "1 problem" in wanted.stdout and "\033" not in wanted.stdout
