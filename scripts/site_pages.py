@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: (section, pages). Pages that are not there yet are left out; any other page of docs/ goes under "More".
 PAGES = (
     (None, ["index.md", "start.md", "concepts.md"]),
-    ("Using it", ["pipelines.md", "machines.md", "deployment.md", "performance.md", "tuning.md", "troubleshooting.md"]),
+    ("Using it", ["pipelines.md", "machines.md", "deployment.md", "performance.md", "tuning.md", "scale.md", "troubleshooting.md"]),
     ("Writing kernels", ["kernels.md", "primitives.md", "checking.md", "faults.md", "porting.md"]),
 )
 REFERENCE = ("World and memory", "Operators", "Configurations", "Kernels and templates", "Primitives", "Errors", "Tools")
