@@ -1,0 +1,61 @@
+"""The examples of docs/deployment.md, as they are written there, on two hosts."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import ENV, HERE, OWN, ROOT, TCP, command_of_mpirun
+
+PAGE = (ROOT / "docs/deployment.md").read_text()
+
+
+def block(language, begins=""):
+    """A block of the page."""
+    return next(text for text in re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if text.startswith(begins))
+
+
+def environment(**more):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith((*OWN, "SLURM"))}
+    return {**kept, **ENV, "PKNUMBA_EXECUTOR": "interpreter", "PKNUMBA_HOST_LIMIT_S": "30", **more}
+
+
+def check(done):
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = re.findall(r"World\(rank (\d) of 4 on 2 nodes, interpreter, engine mpi\) sum 10.0 sent 2000", done.stdout)
+    assert sorted(said) == ["0", "1", "2", "3"], done.stdout + done.stderr
+
+
+@pytest.fixture
+def program(tmp_path):
+    """The page's program and host file in a folder, and its Python first on PATH."""
+    (tmp_path / "program.py").write_text(block("python"))
+    (tmp_path / "hosts.txt").write_text(block("ini"))
+    return tmp_path
+
+
+def test_mpirun(namespaces, program):
+    words = shlex.split(block("sh", "mpirun"))
+    assert words[:3] == ["mpirun", "--hostfile", "hosts"] and words[-2:] == ["python", "program.py"]
+    words[2], words[-2:] = str(program / "hosts.txt"), [sys.executable, str(program / "program.py")]
+    agent = ["--prtemca", "plm_ssh_agent", str(program / "agent"), "-x", "PYTHONPATH", "-x", "PKNUMBA_EXECUTOR"]
+    command = ["bash", str(HERE / "hosts.sh"), str(program), command_of_mpirun(), *agent, *TCP[:6], *words[1:]]
+    check(subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60))
+
+
+def test_srun(namespaces, program):
+    if os.getuid() or not all(map(shutil.which, ("srun", "slurmd", "slurmctld"))):
+        pytest.skip("no Slurm, or not root: packages slurm-client, slurmctld, slurmd, libpmix-dev")
+    if not Path("/usr/lib/x86_64-linux-gnu/pmix2/lib/libpmix.so").exists():
+        pytest.skip("Slurm finds no PMIx: package libpmix-dev")
+    words = shlex.split(block("sh", "srun"))
+    assert words[-2:] == ["python", "program.py"]
+    words[-2:] = [sys.executable, str(program / "program.py")]
+    command = ["bash", str(HERE / "hosts.sh"), str(program), str(HERE / "slurm.sh"), str(program), *words]
+    env = environment(HOSTS_USER="", OMPI_MCA_pml="ob1", OMPI_MCA_btl="self,sm,tcp")
+    check(subprocess.run(command, env=env, capture_output=True, text=True, timeout=60))
