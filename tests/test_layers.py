@@ -28,7 +28,7 @@ ARROWS = {
     "templates": {"primitives", "runtime", "lowering", "interpreter", "config", "tiles", "errors", "nodes"},
     "kernels": {"templates", "primitives", "tiles", "config", "errors"},
     "nodes": {"kernels", "templates", "primitives", "runtime", "config", "tiles", "errors"},
-    "tuning": {"checking", "kernels", "templates", "runtime", "interpreter", "config", "tiles", "errors", "__init__"},
+    "tuning": {"checking", "kernels", "templates", "runtime", "interpreter", "config", "tiles", "screen", "errors", "__init__"},
     "checking": {"kernels", "templates", "primitives", "runtime", "interpreter", "config", "tiles", "screen", "errors"},
     "screen": set(),
     "doctor": {"kernels", "runtime", "lowering", "screen", "errors", "__init__"},

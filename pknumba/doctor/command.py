@@ -22,6 +22,6 @@ def add(commands):
 def run(options):
     """Run the sub-command; returns the exit status, under MPI the same on every rank."""
     report = examine(options.executor)
-    if not report.ranks or survey.launcher()[0] == 0:
+    if survey.launcher()[0] == 0:
         print(json.dumps(report.data(), indent=1) if options.json else report.text(colours()), flush=True)
     return 0 if report else 1

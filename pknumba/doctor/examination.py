@@ -27,7 +27,8 @@ def examine(executor="auto", ranks=None):
 
     Returns: Report.
     """
-    ranks = survey.launcher()[1] > 1 if ranks is None else ranks
+    if ranks is None:                           # torchrun's processes have no MPI: each looks for itself
+        ranks = survey.launcher()[1] > 1 and "TORCHELASTIC_RUN_ID" not in os.environ
     if not ranks:
         facts = gathered(executor, None)
         return Report(facts, sorted(findings(facts, executor, 1), key=lambda f: f.level))
