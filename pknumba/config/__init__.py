@@ -1,7 +1,7 @@
 """Frozen configurations, one family of kernels each, with the one ``check()`` that launcher and tuner share."""
 
 from .attention import AttentionConfig, RingAttentionConfig, UlyssesAttentionConfig, attention_config
-from .choosing import _GEMMS, best  # noqa: F401 - tests go through all that ship
+from .choosing import _GEMMS, best, hides_adds  # noqa: F401 - tests go through all that ship
 from .comm import CommConfig, NormConfig
 from .kept import tuned, tuned_state
 from .moe import GroupedGemmConfig, best_groups
@@ -9,4 +9,4 @@ from .products import AllGatherGemmConfig, GemmAllReduceConfig, GemmAllToAllConf
 
 __all__ = ["AttentionConfig", "RingAttentionConfig", "UlyssesAttentionConfig", "attention_config", "GemmConfig",
            "GemmAllReduceConfig", "GemmReduceScatterConfig", "AllGatherGemmConfig", "GroupedGemmConfig", "CommConfig",
-           "NormConfig", "best", "best_groups", "tuned", "tuned_state", "GemmAllToAllConfig"]
+           "NormConfig", "best", "best_groups", "tuned", "tuned_state", "GemmAllToAllConfig", "hides_adds"]

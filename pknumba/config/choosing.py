@@ -16,6 +16,9 @@ _GEMMS = (
 
 #: FLOP/s of one SM that multiplies at rate 1: measured on an H200, benchmarks/results/gemm.jsonl.
 _SM_FLOPS = 5.3e12
+#: FLOP/s of an H200 on large products, and bytes per second that its bulk copies add at a peer over NVLink: measured,
+#: benchmarks/results/gemm.jsonl and micro.jsonl.
+_FLOPS, _ADD_RATE = 7.1e14, 3.25e11
 #: Numbers of communicating SMs to choose among.
 _COMM_SMS = (1, 2, 4, 8, 16, 24, 32)
 
@@ -42,6 +45,14 @@ def best(m, n, k, num_sms, base=None, world=1):
         return max(compute, moving) + wave * moving
     comm = min((c for c in _COMM_SMS if c <= most), key=time)
     return base.replace(comm_sms=comm, **_fastest(m, n, k, max(1, num_sms - comm))[1])
+
+
+def hides_adds(k, itemsize):
+    """Whether a product of depth k is long enough to hide that its tiles are sent and added at their owner: K >= s R / (2 B).
+
+    A tile of m x n takes 2 m n K / R to compute and s m n / B to send, on the same SMs.
+    """
+    return 2 * k * _ADD_RATE >= itemsize * _FLOPS
 
 
 def depth_of(k, ping_pong):

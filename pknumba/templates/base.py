@@ -58,6 +58,11 @@ class Template(metaclass=KernelMeta):
         return kernel.delivers or hasattr(kernel, "communicator")
 
     @classmethod
+    def defaults(kernel):
+        """The configuration whose other fields are kept where a call chooses."""
+        return kernel.config()
+
+    @classmethod
     def comm_sms(kernel, cfg):
         """SMs that only communicate."""
         return getattr(cfg, "comm_sms", 0) if hasattr(kernel, "communicator") else 0

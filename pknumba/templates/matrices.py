@@ -113,9 +113,9 @@ class MultiplyCall:
             config = config and kernel.config(**{f.name: getattr(config, f.name) for f in fields_of(kernel.config)})
         fields = None if config else self._tuned(partial(configs.tuned, sms=sms), m, n, k, dtype)
         if fields:
-            config = kernel.config(**fields)
+            config = kernel.defaults().replace(**fields)
         elif config is None:
-            config = configs.best(m, n, k, sms, kernel.config(), self.world.size)
+            config = configs.best(m, n, k, sms, kernel.defaults(), self.world.size)
             check_sms(kernel, config, sms)
         return config.replace(dtype=dtype)
 

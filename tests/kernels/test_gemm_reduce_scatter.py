@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pknumba import GemmReduceScatterConfig, World, gemm_reduce_scatter
-from pknumba.errors import ShapeError
+from pknumba.config import choosing, hides_adds
+from pknumba.errors import ConfigError, ShapeError
 from pknumba.kernels.gemm_reduce_scatter import GemmReduceScatter, GemmReduceScatterAdd
 
 from . import fused, mutation
@@ -123,6 +124,36 @@ def test_sums_rounded_at_each_addition():
             assert (c == np.array_split(total, world.size)[world.rank]).all()
 
     World.local(3, executor="interpreter", policy="starve", completion="late").run(main)
+
+
+@pytest.mark.parametrize("k, sums, adds", [(24, "any", False), (64, "any", True), (64, "float32", False)])
+def test_depth_chooses_how_sums_are_made(k, sums, adds, monkeypatch):
+    """K >= s R / (2 B): here 48. Small integers are exact either way."""
+    monkeypatch.setattr(choosing, "_ADD_RATE", choosing._FLOPS / 48)
+
+    def main(world):
+        pairs = [(np.full((70, k), r + 1, np.float16), np.ones((k, 40), np.float16)) for r in range(world.size)]
+        assert (gemm_reduce_scatter(world, *pairs[world.rank], sums=sums) == 3 * k).all()
+        played = {key[1] for key in world.cache if key[0] == "workspace"}
+        assert played == {GemmReduceScatterAdd if adds else GemmReduceScatter}
+
+    World.local(2, executor="interpreter").run(main)
+
+
+def test_the_measured_depth():
+    assert not hides_adds(2048, 2) and hides_adds(4096, 2)
+
+
+def test_wrong_sums():
+    """Every rank raises, also where they ask for different ones; the world can still be used."""
+    def main(world):
+        a = np.ones((8, 8), np.float16)
+        for kind, sums in ((ConfigError, "float16"), (ConfigError, ("float32", "float16")[world.rank])):
+            with pytest.raises(kind, match="sums is neither"):
+                gemm_reduce_scatter(world, a, a, sums=sums)
+        assert (gemm_reduce_scatter(world, a, a) == 16).all()
+
+    World.local(2, executor="interpreter").run(main)
 
 
 def test_the_same_sums_as_all_reduce():
