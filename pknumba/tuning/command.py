@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 
 from ..checking import timeline
-from ..errors import PknumbaError
+from ..errors import ConfigError, PknumbaError
 from .hardware import H100_PAPER, H200
 from .model import explain, predict
 from .moves import OPERATORS
-from .picture import draw
+from .picture import draw, load
 from .record import record
 from .simulate import SIMULATED, call_of, simulate
+from ..screen import Waiting
 
 CARDS = {"h200": H200, "h100": H100_PAPER}
 
@@ -28,7 +29,7 @@ def add(commands):
                                description="The terms of the cost model for one call, where its constants come from, and which schedule "
                                "it prefers.")
     for parser, known in ((play, SIMULATED), (tell, OPERATORS)):
-        parser.add_argument("op", metavar="OP", choices=list(known), help=", ".join(known))
+        parser.add_argument("op", metavar="OP", nargs="?" if parser is play else None, choices=list(known), help=", ".join(known))
         for size in "mnk":
             parser.add_argument(f"--{size}", type=_positive, default=1024, help="of the product (1024)")
         parser.add_argument("--world", type=_positive, default=1, help="number of ranks (1)")
@@ -38,6 +39,7 @@ def add(commands):
     play.add_argument("--json", type=Path, metavar="FILE", help="write the timeline for Perfetto (ui.perfetto.dev)")
     play.add_argument("--png", type=Path, metavar="FILE", help="write a picture of some lanes")
     play.add_argument("--gpu", action="store_true", help="run it on GPUs, one rank of mpirun each, and record what roles do")
+    play.add_argument("--load", type=Path, metavar="FILE", help="draw a timeline that was written as JSON, instead of a call")
     play.set_defaults(run=_timeline)
     tell.add_argument("--schedule", help="another schedule than the operator's own")
     tell.set_defaults(run=_explain)
@@ -83,23 +85,27 @@ def _write(options, events, title):
 
 
 def _timeline(options):
-    if options.gpu:
-        try:
-            return _recorded(options)
-        except PknumbaError as error:
-            print(f"{type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
-            return 2
-    card, sizes = CARDS[options.card], (options.m, options.n, options.k)
     try:
-        found = simulate(options.op, *sizes, options.world, hardware=card, num_sms=options.sms, ranks_per_card=options.ranks_per_card,
-                         trace="time" if options.json or options.png else False)
-        title = f"{options.op} {options.m} x {options.n} x {options.k} on {options.world} ranks, {card.name}: {found.seconds * 1e6:.1f} us"
-        print(f"{title} in virtual time ({found.switches} switches)")
-        print("busiest: " + ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in found.busiest()))
-        if options.op in OPERATORS and options.ranks_per_card == 1:
-            print(f"cost model: {predict(options.op, *sizes, options.world, hardware=card).seconds * 1e6:.1f} us")
-        _write(options, found.events, title)
+        if options.load:
+            _write(options, load(options.load), options.load.stem)
+            return 0
+        if options.op is None:
+            raise ConfigError(f"timeline: of which operator? It knows {', '.join(SIMULATED)}. Name one, or a file with --load.")
+        return _recorded(options) if options.gpu else _simulated(options)
     except (PknumbaError, OSError) as error:
         print(f"{type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
+
+
+def _simulated(options):
+    card, sizes = CARDS[options.card], (options.m, options.n, options.k)
+    with Waiting(f"{options.op} in virtual time"):
+        found = simulate(options.op, *sizes, options.world, hardware=card, num_sms=options.sms, ranks_per_card=options.ranks_per_card,
+                         trace="time" if options.json or options.png else False)
+    title = f"{options.op} {options.m} x {options.n} x {options.k} on {options.world} ranks, {card.name}: {found.seconds * 1e6:.1f} us"
+    print(f"{title} in virtual time ({found.switches} switches)")
+    print("busiest: " + ", ".join(f"{kind} {100 * share:.0f} %" for kind, share in found.busiest()))
+    if options.op in OPERATORS and options.ranks_per_card == 1:
+        print(f"cost model: {predict(options.op, *sizes, options.world, hardware=card).seconds * 1e6:.1f} us")
+    _write(options, found.events, title)
     return 0

@@ -1,6 +1,10 @@
 """A picture of a timeline: a lane for each role, as a PNG; needs the extra ``plots`` (matplotlib)."""
 
-from ..errors import UnsupportedError
+import json
+from pathlib import Path
+
+from ..errors import ConfigError, UnsupportedError
+from ..interpreter.history import Event
 
 #: Kinds of event -> (colour, what it is called).
 KINDS = {"wait": ("#d7dade", "waits"), "copy": ("#5b9bd5", "bulk copy"), "mma": ("#59a14f", "multiplies"),
@@ -27,6 +31,26 @@ def lanes(events, per_rank=2, ranks=2):
                     continue
             rows[name] = e.rank, e.block, _ORDER.get(e.role, 4), name
     return [name for name, _ in sorted(rows.items(), key=lambda item: item[1])]
+
+
+def load(path):
+    """The events of a timeline that was written as JSON, in nanoseconds. Raises ConfigError for a file that is none."""
+    try:
+        rows = json.loads(Path(path).read_text())["traceEvents"]
+        names = {(r["pid"], r["tid"]): r["args"]["name"] for r in rows if r["name"] == "thread_name"}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"timeline: {path} is no timeline. It is JSON as python -m pknumba timeline writes it. Name such a "
+                          "file.") from error
+    found = []
+    for r in rows:
+        if r["ph"] == "X":
+            lane = names[r["pid"], r["tid"]].removesuffix(", asynchronous")
+            words = lane.replace(" SM ", " block ").split()
+            block = int(words[3]) if words[2:3] == ["block"] else None
+            begin = round(r["ts"] * 1e3)
+            found.append(Event(begin, begin + round(r["dur"] * 1e3), lane, r["pid"], block, words[4] if block is not None else None,
+                               r["cat"], r["name"], None))
+    return found
 
 
 def owner(event):

@@ -79,6 +79,9 @@ def test_timeline_on_the_command_line(tmp_path, capsys):
     assert "us in virtual time" in said and "busiest: " in said and where[1].read_bytes()[:4] == b"\x89PNG"
     events = [e for e in json.loads(where[0].read_text())["traceEvents"] if e["ph"] == "X"]
     assert {e["pid"] for e in events} == {0, 1, 2} and {"mma", "copy", "wait", "access"} <= {e["cat"] for e in events}
+    again = tmp_path / "again.png"
+    assert main(["timeline", "--load", str(where[0]), "--png", str(again)]) == 0 and again.read_bytes()[:4] == b"\x89PNG"
+    assert main(["timeline", "--load", str(where[1])]) == 2 and main(["timeline"]) == 2
     predicted = float(said.split(" us in virtual time")[0].split()[-1])
     assert max(e["ts"] + e["dur"] for e in events) == pytest.approx(predicted, rel=0.02)
 
