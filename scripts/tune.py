@@ -31,7 +31,7 @@ def parse(argv=None):
     p.add_argument("--shapes", type=shape_of, nargs="+", metavar="MxNxK", help="of the whole product (thirty, tall, flat and small)")
     p.add_argument("--seconds", type=float, default=120, help="start nothing after so long (120)")
     p.add_argument("--dtype", choices=("bfloat16", "float16"), default="bfloat16")
-    p.add_argument("--tried", type=at_least(1), default=8, help="configurations for each shape (8)")
+    p.add_argument("--tried", type=at_least(1), default=10, help="configurations for each shape (10)")
     p.add_argument("--file", type=Path, help="keep results there instead of this user's file")
     p.add_argument("--show", action="store_true", help="print what the file knows; measure nothing")
     args = p.parse_args(argv)

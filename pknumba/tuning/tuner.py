@@ -6,6 +6,7 @@ only what is missing. Nothing here runs unless it is called: an operator reads t
 
 import json
 import time
+from itertools import product
 
 import numpy as np
 
@@ -21,27 +22,48 @@ __all__ = ["candidates", "tune", "best_of", "foreign"]
 
 #: How many configurations are tried for a shape, timed rounds of each, seconds that a timed graph takes about, bytes that buffers
 #: rotate over.
-TRIED, ROUNDS, LENGTH, ROTATE = 8, 9, 1e-3, 256 << 20
+TRIED, ROUNDS, LENGTH, ROTATE = 10, 9, 1e-3, 256 << 20
 
 
 def candidates(op, shape, world=1, sms=132, hardware=H200, limit=TRIED, dtype="bfloat16"):
     """Configurations worth trying for a shape, the model's favourite first.
 
     Tile shapes are those that ship; for operators that communicate each comes with the numbers of communicating SMs that the model likes
-    best. The favourite's tile also comes with other orders of tiles.
+    best. Where tiles are few, their depth is also split between the blocks of clusters. The favourite also comes with other orders of
+    tiles, and in clusters that share what they load.
 
     Raises ConfigError for an operator that the model does not know.
     """
     operator, ranked = _operator(op), []
     comms = [c for c in COMM_SMS if c < sms // 2] if world > 1 and operator.moves[operator.ours](*shape, world, hardware).work else [None]
-    for fields, _ in _GEMMS:
-        for comm in comms:
-            config = operator.config(**fields).replace(dtype=dtype, **({} if comm is None else {"comm_sms": comm}))
-            scaled = hardware.replace(sms=sms, tensor=hardware.tensor * sms / hardware.sms)
-            ranked.append((predict(op, *shape, world, hardware=scaled, config=config, comm_sms=comm or 0).seconds, len(ranked), config))
+    scaled = hardware.replace(sms=sms, tensor=hardware.tensor * sms / hardware.sms)
+    for (fields, _), comm in product(_GEMMS, comms):
+        config = operator.config(**fields).replace(dtype=dtype, **({} if comm is None else {"comm_sms": comm}))
+        for parts in (1, 2, 4, 8):
+            # parts times as many tiles of a part of the depth
+            m, n, k = parts * shape[0], shape[1], -(-shape[2] // parts)
+            if parts > 1:
+                config = config.replace(split_k=True, cluster=parts)
+            if _valid(config) and (parts == 1 or parts * _tiles(shape, config) <= 2 * sms):
+                told = predict(op, m, n, k, world, hardware=scaled, config=config, comm_sms=comm or 0)
+                ranked.append((told.seconds, len(ranked), config))
     found = [config for *_, config in sorted(ranked)]
-    orders = [found[0].replace(group_m=g) for g in (4, 8, 16, 24) if g != found[0].group_m]
-    return (found[:max(1, limit - len(orders))] + orders)[:limit]
+    others = [found[0].replace(group_m=g) for g in (4, 8, 16, 24) if g != found[0].group_m and _tiles(shape, found[0]) > sms]
+    if not found[0].split_k and _valid(found[0].replace(cluster=2)):
+        others.insert(0, found[0].replace(cluster=2))
+    return (found[:max(1, limit - min(3, len(others)))] + others)[:limit]
+
+
+def _tiles(shape, config):
+    return -(-shape[0] // config.tile_m) * -(-shape[1] // config.tile_n)
+
+
+def _valid(config):
+    try:
+        config.check()
+    except ConfigError:
+        return False
+    return True
 
 
 def tune(world, op, shapes, *, seconds, dtype="bfloat16", file=None, limit=TRIED, say=None, measure=None):

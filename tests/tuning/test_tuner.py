@@ -41,10 +41,11 @@ def run(bench, path, shapes=(SHAPE,), op="gemm", size=1, **options):
 
 def test_candidates_begin_with_the_models_favourite():
     found = candidates("gemm_all_reduce", (8192, 8192, 4096), 2)
-    assert len(found) == len(set(found)) == 8 and all(isinstance(c, GemmAllReduceConfig) for c in found)
+    assert len(found) == len(set(found)) == 10 and all(isinstance(c, GemmAllReduceConfig) for c in found)
     assert found[0].comm_sms == best_comm_sms("gemm_all_reduce", 8192, 8192, 4096, 2) and found[0].tile_n == 192
     for c in candidates("gemm", (64, 64, 64), limit=20):
         c.check()
+    assert candidates("gemm", (256, 256, 32768))[0].split_k and not candidates("gemm", (8192, 8192, 8192))[0].split_k
 
 
 def test_the_fastest_is_found_and_kept(tmp_path):
@@ -53,21 +54,21 @@ def test_the_fastest_is_found_and_kept(tmp_path):
     assert best.tile_n == min(c.tile_n for _, c in bench.asked) and seconds == pytest.approx(best.tile_n * 1e-6, rel=1e-2)
     lines = [json.loads(text) for text in path.read_text().splitlines()]
     keys = {(r["card"], r["sms"], r["world"], r["op"], r["dtype"]) for r in lines}
-    assert len(lines) == 8 and keys == {(CARD, 132, 1, "gemm", "bfloat16")}
+    assert len(lines) == 10 and keys == {(CARD, 132, 1, "gemm", "bfloat16")}
     assert best_of(path, "gemm")[0]["config"] == vars(best)
 
 
 def test_a_killed_tuner_loses_nothing(tmp_path):
     path, shapes = tmp_path / "t.jsonl", [SHAPE, (4096, 4096, 512)]
     with pytest.raises(KeyboardInterrupt):
-        run(Bench(stop=10), path, shapes)
+        run(Bench(stop=5), path, shapes)
     kept = len(path.read_text().splitlines())
-    assert kept == 8
+    assert kept == 4
     with path.open("a") as file:
         file.write('{"card": "NVIDIA H2')                # killed in the middle of a line
     again = Bench()
     assert set(run(again, path, shapes)) == set(shapes)
-    assert {shape for shape, _ in again.asked} == {shapes[1]} and len(again.asked) == 8 and len(store.lines(path)) == 16
+    assert len(again.asked) == 16 and len(store.lines(path)) == 20
 
 
 def test_ranks_agree_and_only_one_writes(tmp_path):
@@ -89,7 +90,7 @@ def test_what_operators_read(tmp_path, monkeypatch):
         assert config.tuned(*other, SHAPE, "bfloat16") is None
     assert config.tuned(*asked, SHAPE, "float16") is None and config.tuned(*asked, (64, 64, 64), "bfloat16") is None
     state = config.tuned_state("gemm", CARD, 1, SHAPE, "bfloat16")
-    assert state.startswith("8 for NVIDIA H200") and config.tuned_state("gemm", CARD, 1, (9, 9, 9), "bfloat16") == "none"
+    assert state.startswith("10 for NVIDIA H200") and config.tuned_state("gemm", CARD, 1, (9, 9, 9), "bfloat16") == "none"
     monkeypatch.setenv("PKNUMBA_TUNED", "0")
     assert config.tuned(*asked, SHAPE, "bfloat16") is None and config.tuned_state("gemm", CARD, 1, SHAPE, "bfloat16") == "none"
 
