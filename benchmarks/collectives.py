@@ -127,6 +127,34 @@ def latencies(world, arguments, budget, report):
                **{f"{label.replace('-', '_')}_us": protocol.summary(found[label])[0] for label in ("one-shot", "two-shot")})
 
 
+def norms(world, arguments, budget, report):
+    """A line for each number of rows of 8192: all_reduce_rmsnorm beside our all_reduce and torch's addition and norm."""
+    for rows in (1, 8, 64, 512):
+        if arguments.only not in "all_reduce_rmsnorm" or any(world.allgather(budget.spent(f"norm {rows}"))):
+            continue
+        source = torch.Generator("cuda").manual_seed(1)
+        residual, weight = (torch.randn(*shape, device="cuda", generator=source).bfloat16() for shape in ((rows, 8192), (8192,)))
+        x = torch.full_like(residual, world.rank + 1)
+        out, h, total = (torch.empty_like(x) for _ in range(3))
+
+        def ours(x=x, residual=residual, weight=weight, out=out, h=h):
+            pknumba.all_reduce_rmsnorm(world, x, residual, weight, out=out, residual_out=h)
+
+        def theirs(x=x, residual=residual, weight=weight, total=total):
+            pknumba.all_reduce(world, x, out=total)
+            torch.nn.functional.rms_norm(total.add_(residual), (8192,), weight, 1e-6)
+
+        ours(), theirs()
+        world.synchronize()
+        wide = h.double()
+        truth = wide * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + 1e-6) * weight.double()
+        error = float((out.double() - truth).norm() / truth.norm())
+        right = bool((h == (residual.float() + world.size * (world.size + 1) // 2).bfloat16()).all()) and error < 2.0**-8
+        assert all(world.allgather(right)), f"norm of {rows} rows: wrong result, error {error}"
+        found = [timed(world, call, arguments.rounds, 20) for call in (ours, theirs)]
+        report("all_reduce_rmsnorm", [rows, 8192], found[0], "all_reduce, add, torch rms_norm", found[1])
+
+
 def main():
     """Latencies, then rates. Returns the exit status."""
     parser = protocol.options(__doc__, "collectives.jsonl")
@@ -144,6 +172,7 @@ def main():
                 print("   ", {k: line[k] for k in more}, flush=True)
 
         latencies(world, arguments, budget, report)
+        norms(world, arguments, budget, report)
         rates(world, arguments, budget, report)
     return 0
 

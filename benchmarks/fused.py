@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 
 import pknumba
-from pknumba import all_gather_gemm, gemm_all_reduce, gemm_reduce_scatter
+from pknumba import GemmReduceScatterConfig, all_gather_gemm, gemm_all_reduce, gemm_all_to_all, gemm_reduce_scatter
+from pknumba.config import best
 
 
 class Fused:
@@ -110,8 +111,59 @@ class ReduceScatterAdd(ReduceScatter):
         return super().make_config(fields, comm_sms).replace(adds=True)
 
     def ours(self, config=None):
+        """Ours; the chosen configuration is that of a call that may add at the owner."""
+        m, n, k = self.world.size * self.out.shape[0], self.B.shape[1], self.A.shape[1]
+        super().ours(config or best(m, n, k, self.world.num_sms, GemmReduceScatterConfig(adds=True), self.world.size))
+
+
+class AllReduceInside(AllReduce):
+    """The same as gemm_all_reduce within SMs: no SM only communicates."""
+
+    name = "gemm_all_reduce (intra-SM)"
+
+    def make_config(self, fields, comm_sms):
+        """With two warps of each SM."""
+        return super().make_config(fields, comm_sms).replace(intra_sm=True, piece_m=1)
+
+    def ours(self, config=None):
         """Ours."""
-        super().ours(config or self.make_config({}, 4))
+        m, n, k = self.A.shape[0], self.B.shape[1], self.A.shape[1]
+        fields = vars(best(m, n, k, self.world.num_sms))
+        super().ours(config or self.make_config({name: fields[name] for name in fields if name not in ("dtype", "b_transposed")}, 1))
+
+
+class AllToAll(Fused):
+    """gemm_all_to_all of rows, one rank's below the other's, as NCCL's all-to-all puts them."""
+
+    name, rival, config, limit = "gemm_all_to_all", "cublas + NCCL all-to-all", "GemmAllToAllConfig", 3.9e-3
+
+    def prepare(self, m, n):
+        """Outputs and truth."""
+        self.D, self.theirs_out = (torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        self.out, product = self.world.symmetric((m, n), "bfloat16"), self.A.double() @ self.B.double()
+        self.expected = torch.empty_like(product)
+        dist.all_to_all_single(self.expected, product)
+
+    def make_config(self, fields, comm_sms):
+        """No SM only communicates."""
+        return pknumba.GemmAllToAllConfig(**fields)
+
+    def ours(self, config=None):
+        """Ours."""
+        gemm_all_to_all(self.world, self.A, self.B, scatter_axis=0, gather_axis=0, out=self.out, config=config)
+
+    def theirs(self):
+        """Theirs."""
+        torch.matmul(self.A, self.B, out=self.D)
+        dist.all_to_all_single(self.theirs_out, self.D)
+
+    def found(self):
+        """The shares of all ranks."""
+        return protocol.as_torch(self.out.local)
+
+    def close(self):
+        """The result's memory."""
+        self.out.close()
 
 
 class AllGather(Fused):
@@ -140,4 +192,4 @@ class AllGather(Fused):
         torch.matmul(self.full, self.B, out=self.D)
 
 
-FUSED = {case.name: case for case in (AllReduce, ReduceScatter, ReduceScatterAdd, AllGather)}
+FUSED = {case.name: case for case in (AllReduce, AllReduceInside, ReduceScatter, ReduceScatterAdd, AllGather, AllToAll)}
