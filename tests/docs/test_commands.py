@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")),
-             *sorted((ROOT / "notebooks").glob("*.md"))]
+#: tests/nodes runs what deployment.md shows, on two hosts.
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "notebooks").glob("*.md")),
+             *sorted(p for p in (ROOT / "docs").rglob("*.md") if p.name != "deployment.md")]
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: What has its own tests (tests/scripts/test_shell.py, tests/checking/test_command.py, test_mps.py), needs a GPU, or writes to the
 #: repository.
 ELSEWHERE = ("./scripts/demo", "./scripts/test", "./scripts/setup", "source .venv/bin/activate", "./scripts/mps", "python benchmarks/",
              "mpirun -n 2 python benchmarks/", "jupyter ", "pip install", "mkdocs serve",
              "python -m pknumba check kernels.py:MyKernel --mutate")
+#: What measures on a GPU.
+MEASURES = (" --gpu", "scripts/tune.py")
 #: Commands that go on for as long as there is something to try: here for a second.
 ENDLESS = "python -m pknumba check"
 #: What a reader has written when he is told to check kernels.py.
@@ -48,7 +51,7 @@ def commands():
         for text in SHELL.findall(path.read_text()):
             for line in text.replace("\\\n", " ").splitlines():
                 command = line.split("  #")[0].strip()
-                if command and not command.startswith(("#", *ELSEWHERE)):
+                if command and not command.startswith(("#", *ELSEWHERE)) and not any(word in command for word in MEASURES):
                     seen.setdefault(command, path.relative_to(ROOT).as_posix())
     return [pytest.param(command, id=f"{where}: {command}"[:110]) for command, where in seen.items()]
 
