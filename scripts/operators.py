@@ -86,13 +86,16 @@ class Operator:
         terms = [inputs(r) for r in (range(inputs.size) if self.summed else [rank])]
         if self.form == "gathered":
             terms = [(np.concatenate([inputs(r)[0] for r in range(inputs.size)]), terms[0][1])]
-        for A, B in terms:
+        nodes = dict.fromkeys(inputs.nodes, 0.0) if self.summed and len(set(inputs.nodes)) > 1 else {}
+        for i, (A, B) in enumerate(terms):
             product, error = exact_product(A[rows], B)
             # A term of a sum over ranks may be rounded to the dtype before it is added in float32.
             if self.summed:
                 error += u * np.abs(product) + UNDERFLOW[dtype] + len(terms) * FLOAT32 * np.abs(product)
             total, bound = total + product, bound + error
-        # The result is rounded once more, at its inexact value.
+            nodes.update({inputs.nodes[i]: nodes[inputs.nodes[i]] + product} if nodes else {})
+        # What nodes send each other is rounded, and the result once more, at its inexact value.
+        bound = bound + u * sum(np.abs(p) + bound for p in nodes.values())
         return total, bound + u * (np.abs(total) + bound) + UNDERFLOW[dtype]
 
 
@@ -207,7 +210,8 @@ class Collective(Operator):
         value = value[np.searchsorted(mine_of_all, rows)]
         bound = np.full(value.shape, UNDERFLOW[dtype])
         if self.summed and mine:
-            bound += len(As) * FLOAT32 * sum(map(np.abs, As)).max(initial=0) + ROUNDING[dtype] * np.abs(value)
+            most, again = sum(map(np.abs, As)).max(initial=0), len(set(inputs.nodes)) > 1     # rounded once more where nodes meet
+            bound += (len(As) * FLOAT32 + again * ROUNDING[dtype]) * most + ROUNDING[dtype] * np.abs(value)
         return value, bound
 
 
@@ -242,14 +246,14 @@ class Norm(Collective):
 
 
 class Inputs:
-    """The inputs (A, B) of every rank: drawn from a seed, or given. Callable with a rank; ``size`` ranks exist.
+    """The inputs (A, B) of every rank: drawn from a seed, or given. Callable with a rank; ``size`` ranks exist, on ``nodes`` by number.
 
     Args:
         arrays: (A, B) to use instead of drawing; one of three dimensions holds a matrix per rank, one of two is every rank's.
     """
 
     def __init__(self, operator, size, shape, dtype, seed=0, arrays=None):
-        self.operator, self.size, self.arrays = operator, size, arrays
+        self.operator, self.size, self.arrays, self.nodes = operator, size, arrays, [0] * size
         self.draw = lru_cache(maxsize=8)(lambda rank: operator.make(rank, *shape, dtype, seed))
 
     def __call__(self, rank):

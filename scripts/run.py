@@ -105,6 +105,7 @@ def check(operator, inputs, rank, result, shape, dtype):
 def measure(world, args, inputs):
     """One rank's part: call, time, check. Returns (relative error, share of the bound, seconds per call), maxima over ranks."""
     operator = OPERATORS[args.op]
+    inputs.nodes = [world.layout.node_of(r) for r in range(world.size)] if world.spans else inputs.nodes
     A, B = (world.asarray(x) for x in inputs(world.rank))
     config = operator.make_config(dict(args.config))
     out = world.symmetric((args.m, args.n), args.dtype) if operator.symmetric and args.m * args.n else None

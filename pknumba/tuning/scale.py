@@ -76,7 +76,7 @@ class Scale:
         return "between" if self.between > self.inside else "inside"
 
 
-#: Operator -> (bytes inside a node, bytes to and from other nodes, exchanges in a row), each of one rank, as functions of n nodes of g ranks
+#: Operator -> (bytes inside a node, bytes to and from other nodes, exchanges in a row), of one rank, as functions of n nodes of g ranks
 #: and the b bytes of x.
 _COSTS = {
     "all_reduce": (lambda n, g, b: 2 * b * (g - 1) / g, lambda n, g, b: 2 * b / g * (n - 1) / n, 2),

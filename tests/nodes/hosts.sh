@@ -14,6 +14,7 @@ cat >"$folder/hosts" <<'END'
 10.211.7.1 alpha
 10.211.7.2 beta
 END
+rm -f "$folder"/*.ready
 declare -A host
 for name in alpha beta; do
     unshare --net --uts --mount --ipc --pid --fork --kill-child --mount-proc bash -c "
