@@ -108,6 +108,16 @@ def _ring():
             "apart": lambda m, n, k, size, hw: Moves(2 * m * k * (size - 1), "register", order="apart", memory=4 * m * k * size)}
 
 
+def _ulysses():
+    """Q, K and V go to the ranks that have their heads, results back: four arrays of m * k / 2 elements, less the rank's own part."""
+    def sent(m, k, size):
+        return 4 * m * k * (size - 1) / size
+
+    return {"inter": lambda m, n, k, size, hw: Moves(sent(m, k, size), "tma", sent(m, k, size), _lane(hw, "tma"), "before", 8 * m * k,
+                                                     steps=size),
+            "apart": lambda m, n, k, size, hw: Moves(sent(m, k, size), "register", order="apart", memory=8 * m * k)}
+
+
 #: Name of a public function -> what the model knows of it.
 OPERATORS = {
     "gemm": Operator(GemmConfig, "alone", None, {"alone": lambda m, n, k, size, hw: Moves(0, "tma")}),
@@ -118,4 +128,5 @@ OPERATORS = {
     # m queries of this rank (all its sequences and heads), n keys of all ranks, k twice the head's width: 2 m n k operations. The share is
     # cuDNN's best forward pass on an H200, 677 TFLOP/s at a width of 128, over the rate of a product
     "ring_attention": Operator(GemmConfig, "inter", None, _ring(), 677 / 700),
+    "ulysses_attention": Operator(GemmConfig, "inter", None, _ulysses(), 677 / 700),
 }

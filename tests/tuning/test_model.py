@@ -49,6 +49,22 @@ def test_paper_gathers_between_sms():
     assert rates["inter"] > rates["apart"] > rates["intra"] and prefer("all_gather_gemm", 32768, 8, H100_PAPER) == "inter"
 
 
+@pytest.mark.parametrize("op", SCHEDULES)
+def test_paper_partition(op):
+    """Its figure 5: large problems want few communicating SMs, small ones more."""
+    found = [predict(op, n, n, n // 8, 8, hardware=H100_PAPER, schedule="switch").comm_sms for n in (2048, 4096, 8192, 16384, 32768)]
+    assert found == sorted(found, reverse=True) and found[0] >= 2 * found[-1]
+
+
+def test_attention_sends_less_of_longer_sequences():
+    """B = 16, H = 16, D = 128 on eight cards, the paper's ring: the longer the sequence, the less of a call is communication."""
+    for op in ("ring_attention", "ulysses_attention"):
+        found = [predict(op, 16 * 16 * s // 8, s, 256, 8, hardware=H100_PAPER) for s in (12288, 98304, 393216)]
+        shares = [p.exposed_share for p in found]
+        assert shares == sorted(shares, reverse=True) and shares[-1] < 0.02 and found[-1].bound == "compute"
+        assert found[0].seconds < predict(op, 16 * 16 * 12288 // 8, 12288, 256, 8, hardware=H100_PAPER, schedule="apart").seconds
+
+
 def test_paper_threshold():
     assert hiding_depth(H100_PAPER) == pytest.approx(2197, abs=2)
     assert prefer("gemm_reduce_scatter", 2048, 8, H100_PAPER) == "inter" and prefer("gemm_reduce_scatter", 2304, 8, H100_PAPER) == "intra"
