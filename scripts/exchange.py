@@ -30,10 +30,9 @@ class Nameless:
         return self.array.__dlpack_device__()
 
 
-def libraries(world):
-    """{name: module} of what is installed and holds arrays where the world works."""
-    if world.executor == "interpreter":
-        return {"numpy": np}
+def libraries():
+    """{name: module} of the libraries of GPU arrays that are installed. They are loaded before the world is made, so that ranks in one
+    process each have them on a stream of their own."""
     found = {}
     for name in ("cupy", "torch"):
         try:
@@ -81,9 +80,10 @@ def exchange(world, name, module):
     return facts
 
 
-def run(world, args):
+def run(world, installed):
     """One rank's part: {library: {fact: bool}}."""
-    return {name: exchange(world, name, module) for name, module in libraries(world).items()}
+    modules = {"numpy": np} if world.executor == "interpreter" else installed
+    return {name: exchange(world, name, module) for name, module in modules.items()}
 
 
 def main():
@@ -92,9 +92,10 @@ def main():
     p.add_argument("--world", type=at_least(1), help="ranks in this process, without mpirun (2)")
     p.add_argument("--executor", choices=["auto", "gpu", "interpreter"], default="auto")
     args = p.parse_args()
+    installed = {} if args.executor == "interpreter" else libraries()
     world = open_world(args.world or LAUNCHED or 2, args.executor)
     with world:
-        everyone = on_every_rank(world, run, args)
+        everyone = on_every_rank(world, run, installed)
     held = True
     for name in everyone[0]:
         wrong = [fact for found in everyone for fact, holds in found[name].items() if not holds]
