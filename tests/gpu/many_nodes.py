@@ -62,36 +62,49 @@ def product(world, name, call):
     return (getattr(pknumba, name)(world, A, B) != want).any()
 
 
+def play(world, arguments):
+    """Every operator; whether a result was wrong on any rank."""
+    torch.cuda.set_device(world.device)
+    failed = False
+    if world.rank == 0:
+        print(world, world.across, flush=True)
+    for name in (*CASES, *PRODUCTS):
+        if arguments.only not in name or name == "all_to_all" and world.spans and not world.layout.even:
+            continue
+        start, wrong = time.perf_counter(), torch.zeros((), dtype=torch.int64, device="cuda")
+        for call in range(arguments.calls):
+            if call % 7 == world.rank % 7:
+                torch.cuda._sleep(200_000)
+            wrong += (product if name in PRODUCTS else collective)(world, name, call)
+        world.synchronize()
+        everyone = world.allgather((int(wrong), world.across.engine.sent if world.spans else 0))
+        failed |= any(n for n, _ in everyone)
+        if world.rank == 0:
+            print(f"{name}: {world.size} ranks, {arguments.calls} calls, {time.perf_counter() - start:.1f} s, wrong: "
+                  f"{[n for n, _ in everyone]}, sent so far: {sum(sent for _, sent in everyone)}", flush=True)
+    if world.rank == 0:
+        print("FAIL" if failed else "PASS", flush=True)
+    return failed
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--only", default="")
+    parser.add_argument("--threads", type=int, help="ranks as threads of this process")
     arguments = parser.parse_args()
-    failed, make = False, World.mpi
+    options = dict(executor="gpu", wait_limit_s=20, host_limit_s=40)
+    if arguments.threads:
+        torch.cuda.init()
+        with World.local(arguments.threads, **options) as world:
+            sys.exit(any(world.run(play, arguments)))
+    make = World.mpi
     if "TORCHELASTIC_RUN_ID" in os.environ:
         torch.distributed.init_process_group("gloo")
         make = World.torch
-    with make(executor="gpu", wait_limit_s=20, host_limit_s=40) as world:
-        torch.cuda.set_device(world.device)
-        if world.rank == 0:
-            print(world, world.across.engine, flush=True)
-        for name in (*CASES, *PRODUCTS):
-            if arguments.only not in name or name == "all_to_all" and world.spans and not world.layout.even:
-                continue
-            start, wrong = time.perf_counter(), torch.zeros((), dtype=torch.int64, device="cuda")
-            for call in range(arguments.calls):
-                if call % 7 == world.rank % 7:
-                    torch.cuda._sleep(200_000)
-                wrong += (product if name in PRODUCTS else collective)(world, name, call)
-            world.synchronize()
-            everyone = world.allgather((int(wrong), world.across.engine.sent if world.spans else 0))
-            failed |= any(n for n, _ in everyone)
-            if world.rank == 0:
-                print(f"{name}: {world.size} ranks, {arguments.calls} calls, {time.perf_counter() - start:.1f} s, wrong: "
-                      f"{[n for n, _ in everyone]}, sent so far: {sum(sent for _, sent in everyone)}", flush=True)
-    if world.rank == 0:
-        print("FAIL" if failed else "PASS", flush=True)
-    sys.exit(1 if failed else 0)
+    with make(**options) as world:
+        failed = play(world, arguments)
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
