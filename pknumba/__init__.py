@@ -17,6 +17,7 @@ _HOMES = {
     "Gemm": "kernels", "GemmAllReduce": "kernels", "GemmReduceScatter": "kernels",
     "Attention": "kernels", "attention": "kernels", "AttentionConfig": "config",
     "RingAttention": "kernels", "ring_attention": "kernels", "RingAttentionConfig": "config", "ring_rows": "kernels",
+    "DecodeAttention": "kernels", "decode_attention": "kernels", "DecodeAttentionConfig": "config",
     "UlyssesAttention": "kernels", "ulysses_attention": "kernels", "UlyssesAttentionConfig": "config",
     "AllReduce": "kernels", "all_reduce": "kernels",
     "AllReduceRmsNorm": "kernels", "all_reduce_rmsnorm": "kernels", "AllGather": "kernels", "all_gather": "kernels",

@@ -3,8 +3,8 @@
 import numpy as np
 
 from .. import interpreter as cpu
-from ..config import AttentionConfig, RingAttentionConfig, UlyssesAttentionConfig
-from ..templates import attend, attend_ring, attend_ulysses, ring_rows
+from ..config import AttentionConfig, DecodeAttentionConfig, RingAttentionConfig, UlyssesAttentionConfig
+from ..templates import attend, attend_decode, attend_ring, attend_ulysses, ring_rows
 from .play import WrongResult
 from .toys import Toy
 
@@ -29,6 +29,14 @@ class _ToyMoving:
 
 class ToyRing(_ToyMoving, RingAttentionConfig):
     """RingAttentionConfig with toy tiles."""
+
+
+class ToyDecode(DecodeAttentionConfig):
+    """DecodeAttentionConfig with toy tiles."""
+    part_q, step, swizzle = 16, 16, 32
+
+    def check(self):
+        """Anything goes."""
 
 
 class ToyUlysses(_ToyMoving, UlyssesAttentionConfig):
@@ -132,5 +140,26 @@ def ulysses(kernel, world, rng, **changes):
                    lambda rows, rank: ring_rows(rows, world, rank), ToyUlysses, changes)
 
 
+def decode(kernel, world, rng, **changes):
+    """One query of every sequence, over keys of which ranks have any number."""
+    pairs, group, batch, width = int(rng.integers(1, 3)), int(rng.integers(1, 20)), int(rng.integers(1, 3)), 16
+    cfg = ToyDecode(**{**dict(kv=(16, 32)[rng.integers(2)], stages=int(rng.integers(2, 4)), part_stages=int(rng.integers(1, 4)),
+                              dtype="float16"), **changes})
+    ends = np.cumsum([0, *rng.integers(0, 60, world)])
+    ends[1:] += 1                                                   # some rank has a key
+    data = [exact_heads(rng, batch, 1, int(ends[-1]), pairs * group, pairs, width, "float16") for _ in range(_CALLS)]
+
+    def main(world):
+        mine = slice(ends[world.rank], ends[world.rank + 1])
+        q, k, v = data[0][0][:, :, 0].copy(), *(x[:, :, mine].copy() for x in data[0][1:3])
+        for number, (queries, keys, values, o, lse) in enumerate(data):
+            cpu.rest(_SKEW if number % world.size == world.rank else 0)
+            q[...], k[...], v[...] = queries[:, :, 0], keys[:, :, mine], values[:, :, mine]
+            found, sums = attend_decode(kernel, world, q, k, v, None, None, cfg, None, scale=1.0)
+            compare(f"{kernel.__name__} on {world.size} ranks, rank {world.rank}, call {number}", found, sums, o[:, :, 0], lse[:, :, 0])
+    return Toy(main=main, sms=int(rng.integers(2, 6)), text=f"batch {batch}, {pairs} x {group} heads, keys to {ends.tolist()} with "
+               f"kv={cfg.kv}, stages={cfg.stages}, part_stages={cfg.part_stages}")
+
+
 #: Class name -> its toy.
-HEADS = {"Attention": one_rank, "RingAttention": ring, "UlyssesAttention": ulysses}
+HEADS = {"Attention": one_rank, "DecodeAttention": decode, "RingAttention": ring, "UlyssesAttention": ulysses}

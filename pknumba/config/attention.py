@@ -45,6 +45,8 @@ class AttentionConfig(Config):
     #: Whether keys come from all ranks in turn, and whether every rank has an early and a late part of the sequence.
     spread: ClassVar[bool] = False
     zigzag: ClassVar[bool] = False
+    #: Whether a task has a part of the keys, and its result is to be merged with others.
+    splits: ClassVar[bool] = False
     #: Consumers share a tile.
     ping_pong: ClassVar[bool] = False
 
@@ -52,6 +54,11 @@ class AttentionConfig(Config):
     def tile_q(self):
         """Queries of a tile."""
         return self.consumers * self.part_q
+
+    @property
+    def o_dtype(self):
+        """What results are stored as."""
+        return "float32" if self.splits else self.dtype
 
     @property
     def over(self):
@@ -141,6 +148,35 @@ class UlyssesAttentionConfig(MovingAttentionConfig):
     """Attention with a share of the heads of every rank."""
 
 
+@dataclass(frozen=True)
+class DecodeAttentionConfig(AttentionConfig):
+    """Attention of few queries, whose keys are cut into parts.
+
+    Attributes:
+        part_stages: depth of the ring of results that are merged.
+    """
+
+    consumers: int = 1
+    kv: int = 64
+    part_stages: int = 2
+
+    splits: ClassVar[bool] = True
+
+    @property
+    def shared_bytes(self):
+        """Bytes of shared memory of a block."""
+        size = ITEMSIZE[self.dtype]
+        return ((self.part_q + 2 * self.stages * self.kv) * size + self.part_q * 4 * (1 + self.part_stages)) * self.width + _RESERVED
+
+    def check(self):
+        """Raise ConfigError unless sm_90 can run it."""
+        super().check()
+        insist(self, [
+            (self.consumers == 1 and self.own_o, f"consumers = {self.consumers}, own_o = {self.own_o}. One consumer has all queries of a "
+             "head of K and V, and its result memory of its own."),
+            (self.part_stages >= 1, f"part_stages = {self.part_stages}. At least 1.")])
+
+
 #: width -> fields that are fastest.
 _BEST = {
     64: dict(consumers=3, kv=96, stages=4),
@@ -155,3 +191,10 @@ def attention_config(width, causal=False, family=AttentionConfig):
     width = -(-width // 64) * 64
     cfg = family(width=width, causal=causal, **_BEST[width])
     return cfg.replace(kv=64, stages=4) if cfg.sums > cfg.most_sums[cfg.consumers] else cfg
+
+
+def decode_config(width):
+    """The configuration expected to be fastest for one query of every sequence."""
+    width = -(-width // 64) * 64
+    cfg = DecodeAttentionConfig(width=width, stages={64: 6, 128: 3}.get(width, 2))
+    return cfg if width < 192 else cfg.replace(kv=64 if width == 192 else 32, part_stages=1)

@@ -7,6 +7,7 @@ from .all_reduce_rmsnorm import AllReduceRmsNorm, all_reduce_rmsnorm
 from .all_to_all import AllToAll, all_to_all
 from .attention import Attention, attention
 from .broadcast import Broadcast, broadcast
+from .decode_attention import DecodeAttention, decode_attention
 from .gather import Gather, gather
 from .gemm import Gemm, gemm
 from .gemm_all_reduce import GemmAllReduce, gemm_all_reduce
@@ -21,8 +22,8 @@ from .send_recv import SendRecv, send_recv
 from .ulysses_attention import UlyssesAttention, ulysses_attention
 
 __all__ = ["AllGather", "all_gather", "AllGatherGemm", "all_gather_gemm", "AllReduce", "all_reduce", "AllReduceRmsNorm",
-           "all_reduce_rmsnorm", "AllToAll", "all_to_all", "Attention", "attention", "Broadcast", "broadcast", "Gather", "gather",
-           "Gemm", "gemm", "GemmAllReduce", "gemm_all_reduce", "GemmReduceScatter", "gemm_reduce_scatter", "GroupedGemm",
-           "grouped_gemm", "Reduce", "reduce", "ReduceScatter", "reduce_scatter", "RingAttention", "ring_attention", "ring_rows",
-           "Scatter", "scatter", "SendRecv", "send_recv", "UlyssesAttention", "ulysses_attention", "GemmAllToAll",
-           "gemm_all_to_all"]
+           "all_reduce_rmsnorm", "AllToAll", "all_to_all", "Attention", "attention", "Broadcast", "broadcast", "DecodeAttention",
+           "decode_attention", "Gather", "gather", "Gemm", "gemm", "GemmAllReduce", "gemm_all_reduce", "GemmReduceScatter",
+           "gemm_reduce_scatter", "GroupedGemm", "grouped_gemm", "Reduce", "reduce", "ReduceScatter", "reduce_scatter",
+           "RingAttention", "ring_attention", "ring_rows", "Scatter", "scatter", "SendRecv", "send_recv", "UlyssesAttention",
+           "ulysses_attention", "GemmAllToAll", "gemm_all_to_all"]

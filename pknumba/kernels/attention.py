@@ -17,14 +17,15 @@ class Attention(LCS):
     tensors, kinds = ("Q", "K", "V", "O", "L"), {"L": "float32"}
     #: tiles: of Q in a head. lines: heads in all; heads: of a batch; group: query heads that share one head of K and V. together: heads
     #: walked together. queries, keys: of a head; shift: query i lies at position i + shift, from ``bend`` on jump further. scale, slack:
-    #: bits of float32. chunk, extra: a sequence spread over ranks is cut into pieces of chunk rows, the first extra one longer.
-    numbers = dict.fromkeys("tasks blocks tiles lines heads group together queries keys shift bend jump scale slack chunk extra".split(), 1)
+    #: bits of float32. chunk, extra: a sequence spread over ranks is cut into pieces of chunk rows, the first extra one longer;
+    #: or keys are cut into ``splits`` parts of chunk, and a task's ``first`` is its part's first key.
+    numbers = dict.fromkeys("tasks blocks tiles lines heads group together queries keys shift bend jump scale slack chunk extra splits".split(), 1)
     helper_registers = 56
 
     @staticmethod
     def shared(cfg):
         block, tile = Tile((cfg.stages, cfg.kv, cfg.width), cfg.dtype, cfg.swizzle), (cfg.consumers, cfg.part_q, cfg.width)
-        return shared(q=Tile(tile, cfg.dtype, cfg.swizzle), k=block, v=block, o=Tile(tile, cfg.dtype, cfg.swizzle, cfg.over),
+        return shared(q=Tile(tile, cfg.dtype, cfg.swizzle), k=block, v=block, o=Tile(tile, cfg.o_dtype, cfg.swizzle, cfg.over),
                       q_full=Semaphore(1, by="loader"), q_empty=Semaphore(1, by="consumer"),
                       k_full=Semaphore(cfg.stages, by="loader"), k_empty=Semaphore(cfg.stages, by="consumer"),
                       v_full=Semaphore(cfg.stages, by="loader"), v_empty=Semaphore(cfg.stages, by="consumer"),
@@ -52,12 +53,14 @@ class Attention(LCS):
             if cfg.zigzag:
                 end = i32(end + (g.jump if query >= g.bend else i32(0)))
             return i32(least(most(i32(end - a), 0), m) + least(most(i32(end - b), 0), n))
+        if cfg.splits:
+            return i32(least(most(i32(g.keys - query), 0), g.chunk))
         return i32(m + n)
 
     @staticmethod
     def blocks(cfg, g, first, hop):
         """Blocks of K and V that a tile takes from the source that is so many hops away: at least one of its own."""
-        last = least(i32(first + cfg.tile_q - 1), i32(g.queries - 1))
+        last = first if cfg.splits else least(i32(first + cfg.tile_q - 1), i32(g.queries - 1))
         return most(div(i32(Attention.reach(cfg, g, last, Attention.source(cfg, g, hop)) + cfg.kv - 1), cfg.kv), i32(hop == 0))
 
     @staticmethod
@@ -134,6 +137,13 @@ class Attention(LCS):
         load_async(s.q, g.Q, (div(task.row, g.heads), mod(task.row, g.heads), 0, 0), s.q_full[0], task.first)
 
     @staticmethod
+    def log_place(cfg, g, task, first):
+        """Where the log-sum-exp of queries from ``first`` on belongs; of a part of the keys, where all parts of this call lie."""
+        if cfg.splits:
+            return i32((mod(g.epoch, 2) * g.lines + task.row) * g.splits + div(task.first, g.chunk)), task.col
+        return task.row, div(first, cfg.part_q)
+
+    @staticmethod
     def weigh(cfg, g, scores, top, total):
         """(weights of a block as an operand, new maxima, new sums, what old sums are to be multiplied by)."""
         scale = as_float(g.scale)
@@ -188,10 +198,10 @@ class Attention(LCS):
         total = row_total(total)
         if cfg.own_o:
             wait(s.o_empty[0], lap ^ 1)
+        store_rows(g.L, Attention.log_place(cfg, g, task, first), (top * as_float(g.scale) + log2(total)) * 0.6931471805599453)
         store(s.o[task.part], o / maximum(total, 1e-30))
         fence_async(s.o[task.part])
         arrive(s.o_full[0])
-        store_rows(g.L, (task.row, div(first, cfg.part_q)), (top * as_float(g.scale) + log2(total)) * 0.6931471805599453)
 
     @staticmethod
     def storer(cfg, g, s, task):                # one thread: shared -> global

@@ -119,10 +119,12 @@ def _(tile, acc, panel):
     return emit
 
 
-def _row_places(p, tensor_at, coord, rows):
+def _row_places(p, tensor_at, coord, rows, peer=None):
     """For each slot of a row vector: (address in the tensor of this thread's row, whether it lies inside)."""
     b, c, thread = p.b, p.const, p.thread()
-    base, pitch, height, width = p.tensor(tensor_at, "pointer", "pitch", "rows", "cols")
+    base, peers, pitch, height, width = p.tensor(tensor_at, "pointer", "peers", "pitch", "rows", "cols")
+    if peer is not None:
+        base = p.field(p.i64, b.add(peers, p.wide(b.shl(peer, c(3)))), 0)
     line = b.add(base, b.mul(p.wide(coord[0]), pitch))
     first = b.add(p.scale(coord[1], rows), b.add(b.and_(b.lshr(thread, c(1)), c(48)), b.and_(b.lshr(thread, c(2)), c(7))))
     for slot in range(rows // 32):
@@ -137,29 +139,32 @@ def _check_rows(name, tensor, rows):
 
 
 @primitive(scope="warpgroup")
-def load_rows(tensor, coord, rows):
+def load_rows(tensor, coord, rows, peer=None):
     """``rows`` neighbouring values of a row of global memory, as a row vector.
 
     Args:
         tensor: ``g.name`` (M, N), float32.
         coord: (row, column counted in ``rows`` elements); what lies beyond the edge is read as zero.
         rows: constant, a multiple of 64.
+        peer: rank whose memory is read; None: this rank's.
 
     Returns: row vector [rows]. Nothing may write the values meanwhile.
 
-    PTX: ld.global.f32.
+    PTX: ld.global.f32; ld.relaxed.sys.global.f32 of a peer's.
     """
-    return Rows(read(tensor.window(coord, (1, rows))))
+    return Rows(read(tensor.window(coord, (1, rows), peer)))
 
 
 @load_rows.lowering
-def _(tensor, coord, rows):
+def _(tensor, coord, rows, peer):
     n = constant(rows, "load_rows: rows")
     _check_rows("load_rows", tensor, n)
-    text = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.f32 $0, 0f00000000; @p ld.global.f32 $0, [$1]; }"
+    text = "{{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.f32 $0, 0f00000000; @p ld{}.global.f32 $0, [$1]; }}"
 
-    def emit(p, tensor_at, coord, _):
-        return p.pack([p(text, at, p.b.zext(inside, p.i32), out=[p.f32]) for at, inside in _row_places(p, tensor_at, coord, n)])
+    def emit(p, tensor_at, coord, _, peer):
+        load = text.format("" if peer is None else ".relaxed.sys")
+        places = _row_places(p, tensor_at, coord, n, peer)
+        return p.pack([p(load, at, p.b.zext(inside, p.i32), out=[p.f32]) for at, inside in places])
     return rows_type(n), emit
 
 

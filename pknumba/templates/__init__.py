@@ -4,6 +4,7 @@ from .attending import attend
 from .base import Template
 from .comm import Comm, counted
 from .exchanges import ColumnsToColumns, ColumnsToRows, Exchanged, RowsToRows
+from .decoding import attend_decode
 from .forms import Added, Gathered, Scattered, Whole
 from .group_calls import multiply_groups
 from .groups import Grouped
@@ -16,6 +17,7 @@ from .ulysses import attend_ulysses
 from .bands import meeting_movers
 from .transfers import communicate
 
-__all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Added", "Gathered", "attend", "attend_ring",
-           "attend_ulysses", "meeting_movers", "ring_rows", "communicate", "counted", "counted_rows", "meeting_rows", "Grouped",
-           "multiply", "multiply_groups", "LCSD", "LCSI", "Exchanged", "RowsToRows", "ColumnsToRows", "ColumnsToColumns"]
+__all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Added", "Gathered", "attend", "attend_decode",
+           "attend_ring", "attend_ulysses", "meeting_movers", "ring_rows", "communicate", "counted", "counted_rows",
+           "meeting_rows", "Grouped", "multiply", "multiply_groups", "LCSD", "LCSI", "Exchanged", "RowsToRows", "ColumnsToRows",
+           "ColumnsToColumns"]

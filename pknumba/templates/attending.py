@@ -122,7 +122,7 @@ class AttentionCall:
         log_scale = scale * math.log2(math.e)
         return dict(tasks=tasks, blocks=min(tasks, self.world.num_sms), tiles=tiles, lines=b * h, heads=h, group=group,
                     together=min(fit, b * h) if cfg.causal else 1, queries=s, keys=keys, shift=shift, bend=0, jump=0, chunk=0, extra=0,
-                    scale=_bits(log_scale), slack=_bits(cfg.slack / log_scale))
+                    splits=1, scale=_bits(log_scale), slack=_bits(cfg.slack / log_scale))
 
     # ---- arrays as the kernel sees them
     def _all_matrices(self, found, workspace):
