@@ -26,6 +26,8 @@ def frozen(cfg):
 def wanted(kernel, *, dtypes=("bfloat16",), sizes=(), worlds=(1,), sms=132, ops=("sum",), changes=None):
     """[(kernel, configuration)] that calls of an operator may need.
 
+    Raises ConfigError for an operator whose configurations follow from more than these arguments.
+
     Args:
         kernel: class. dtypes: of its arrays. worlds: numbers of ranks.
         sizes: (m, n, k) of products, each with the configuration that a call chooses on ``sms`` SMs; none: all that ship.
@@ -33,9 +35,15 @@ def wanted(kernel, *, dtypes=("bfloat16",), sizes=(), worlds=(1,), sms=132, ops=
     """
     changes = changes or {}
     if issubclass(kernel, Comm):
-        return [(k, frozen(cfg)) for k, cfg in _communicating(kernel, dtypes, ops, changes)]
+        try:
+            return [(k, frozen(cfg)) for k, cfg in _communicating(kernel, dtypes, ops, changes)]
+        except TypeError as why:
+            raise _unlisted(kernel) from why
     if not issubclass(kernel.config, configs.GemmConfig):
-        return [(kernel, frozen(kernel.config(**changes)))]
+        if not changes:
+            raise _unlisted(kernel)
+        return [(kernel, frozen(kernel.config(**{**({"dtype": dtype} if hasattr(kernel.config, "dtype") else {}), **changes})))
+                for dtype in dtypes]
     found = {}
     for world in worlds:
         which = kernel.alone if world == 1 and kernel.alone else kernel
@@ -44,6 +52,12 @@ def wanted(kernel, *, dtypes=("bfloat16",), sizes=(), worlds=(1,), sms=132, ops=
                 for transposed in (False, True) if "b_transposed" not in changes else (cfg.b_transposed,):
                     found[which, frozen(cfg.replace(dtype=dtype, b_transposed=transposed))] = True
     return list(found)
+
+
+def _unlisted(kernel):
+    return ConfigError(f"compile: {kernel.__name__}: its configurations follow from more than shapes of a product. Those that a program "
+                       "uses can be recorded. Run it once under PKNUMBA_RECORD=FILE and pass --recorded FILE, or give one configuration by "
+                       "--set.")
 
 
 def _products(kernel, sizes, sms, world, changes):

@@ -32,7 +32,7 @@ def load(name):
     from .. import kernels
     known = _kernels(kernels)
     for found in known:
-        if name in (found, _snake(found)):
+        if name in (found, _snake(found)) or name.replace("_", "") == found.lower():
             return getattr(kernels, found)
     raise ContractError(f"check: no operator {name}. There are {', '.join(map(_snake, known))}. Give one of them, or file.py:Class.")
 

@@ -131,7 +131,8 @@ def test_what_a_program_wanted_is_recorded(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, said", [(["gemm", "--arch", "sm_80"], "no architecture sm_80"), ([], "nothing to do"),
-                                             (["nonsense"], "no operator nonsense"), (["gemm", "--set", "tile_m=7"], "tile_m = 7")])
+                                             (["nonsense"], "no operator nonsense"), (["attention"], "can be recorded"),
+                                             (["all_reduce_rmsnorm"], "can be recorded"), (["gemm", "--set", "tile_m=7"], "tile_m = 7")])
 def test_wrong_requests(arguments, said, capsys):
     assert main(["compile", *arguments]) == 2
     assert said in capsys.readouterr().err
