@@ -82,6 +82,15 @@ class Memory:
             as_strided(target, (rows, width), (target_pitch * self.size, self.size))[...] = as_strided(
                 source, (rows, width), (source_pitch * self.size, self.size))
 
+    def clear(self, array):
+        """Zeros."""
+        if self.gpu:
+            from ..runtime import driver
+            with driver.using(self.world.device):
+                driver.memset(array.pointer, 0, array.nbytes, self.stream)
+        else:
+            array[...] = 0
+
     def combine(self, target, terms, op):
         """target = the terms combined in float32 in that order, rounded once; it may be one of them."""
         if target.size:

@@ -82,11 +82,12 @@ class Phases:
         self.memory.copy(target, self.memory.part(into, 0, target.size))
 
     def padded(self, source, n, chunk):
-        """``source``, or a copy that is n elements long; what follows its elements does not matter."""
+        """``source``, or a copy that is n elements long, with zeros at the end."""
         if source.size == n:
             return source
         room = self.memory.room("padded", n, chunk)
         self.memory.copy(room, source)
+        self.memory.clear(self.memory.part(room, source.size, n))
         return room
 
     def meets(self, array, interval, cuts, node):

@@ -11,6 +11,11 @@ from .fast import is_symmetric, stream_source
 Operands = namedtuple("Operands", "a b c m transposed symmetric")
 
 
+def reached(kernel, world):
+    """The world that a kernel works in: that of the node for one that does not communicate."""
+    return world.node if getattr(world, "spans", False) and not kernel.communicates() else world
+
+
 def check_world(name, world):
     """Raise ContractError for what is no World, WorldError or HangError for one that cannot be used."""
     if not hasattr(world, "executor"):
@@ -143,4 +148,4 @@ def _place(device):
     return "the host" if device == "cpu" else f"device {device}"
 
 
-__all__ = ["Operands", "check", "check_world", "check_config", "check_kinds", "check_out", "check_rows", "home", "is_transposed"]
+__all__ = ["Operands", "check", "check_world", "reached", "check_config", "check_kinds", "check_out", "check_rows", "home", "is_transposed"]

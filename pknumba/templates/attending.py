@@ -8,7 +8,7 @@ from .. import config as configs
 from ..errors import DTypeError, LayoutError, ShapeError
 from ..tiles import DTYPES, ITEMSIZE
 from .agreement import remember
-from .arguments import check_config, check_world, home
+from .arguments import check_config, check_world, home, reached
 from .call import Matrix, Workspace, prepare
 from .fast import fingerprint, is_symmetric, stream_source
 
@@ -26,6 +26,7 @@ def attend(kernel, world, q, k, v, out, lse, config, stream, *, causal=False, sc
 
 def remembered(call_of, kernel, world, q, k, v, out, lse, config, stream, **options):
     """(O, lse) by a call that is prepared once for the same arrays and options."""
+    world = reached(kernel, world)
     if out is None or lse is None:
         out, lse = _results(q, out, lse)
     marks = tuple(x is False or fingerprint(x) for x in (q, k, v, out, lse))

@@ -5,7 +5,7 @@ from ..errors import LayoutError, ShapeError
 from ..tiles import ITEMSIZE
 from . import arguments
 from .agreement import remember
-from .arguments import check_world
+from .arguments import check_world, reached
 from .call import Matrix, Workspace, prepare
 from .fast import fingerprint, stream_source
 from .matrices import MultiplyCall, _padded
@@ -23,6 +23,7 @@ def multiply_groups(kernel, world, A, B, offsets, out, config, stream):
     """C = A @ B group by group, in ``out`` or a new array. Arguments, result and errors are those of ``grouped_gemm``."""
     if out is None:
         out = _empty(A, B)
+    world = reached(kernel, world)
     marks = fingerprint(A), fingerprint(B), fingerprint(offsets), fingerprint(out)
     key = None not in marks and (kernel, marks, config, stream)
     try:

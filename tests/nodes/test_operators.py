@@ -197,6 +197,18 @@ def alone(world):
     assert not world.spans and world.node is world and world.across.ranks == (world.rank,)
 
 
+def test_operators_of_one_rank_work_as_ever():
+    from pknumba import attention, gemm
+    rng = np.random.default_rng(0)
+    A, q = rng.integers(-2, 3, (20, 16)).astype("float16"), rng.standard_normal((1, 2, 20, 64)).astype("float16")
+
+    def main(world):
+        return gemm(world, A, A.T), attention(world, q, q, q)[0]
+    with World.local(1, executor="interpreter") as world:
+        want = main(world)
+    assert all(np.array_equal(a, b) for found in run(3, main, 2) for a, b in zip(found, want))
+
+
 def test_worlds_of_one_node():
     run(2, alone, None)
     run(2, alone, 2)
@@ -206,6 +218,10 @@ def test_worlds_of_one_node():
 #: A call that cannot work -> (function(world), error, what it says).
 WRONG = {
     "inside only": (lambda w: pknumba.send_recv(w, np.ones(3, "f4"), [(0, 1)]), UnsupportedError, "send_recv: this world spans 2 nodes"),
+    "ring": (lambda w: pknumba.ring_attention(w, *[np.ones((1, 1, 8, 64), "float16")] * 3), UnsupportedError,
+             "ring_attention: .* Pass world.node"),
+    "norm": (lambda w: pknumba.all_reduce_rmsnorm(w, *[np.ones((3, 8), "float16")] * 2, np.ones(8, "float16")), UnsupportedError,
+             "all_reduce_rmsnorm: this world spans 2 nodes"),
     "splits": (lambda w: pknumba.all_to_all(w, np.ones(3, "f4"), scatter_splits=(1, 1, 1)), UnsupportedError, "all_to_all with splits"),
     "uneven": (lambda w: pknumba.all_to_all(w, np.ones(3, "f4")), ShapeError, "2 on node local.0, 1 on node local.1"),
     "shape": (lambda w: pknumba.all_reduce(w, np.ones(3 + w.rank // 2, "f4")), ShapeError, "on rank 2 on node local.1"),
