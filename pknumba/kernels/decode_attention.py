@@ -1,8 +1,8 @@
 """Decode attention: one query of every sequence over keys that are spread over ranks; parts are merged by their log-sum-exp."""
 
 from ..config import DecodeAttentionConfig
-from ..primitives import (arrive, div, exp2, expect, fence_async, fill, fill_rows, i32, keep_epoch, load, load_async, load_rows, log2, maximum,
-                          mod, ring, signal_all, store, store_async, store_async_read_wait, store_async_wait, store_rows, wait, wait_until)
+from ..primitives import (arrive, div, exp2, expect, fence_async, fill, fill_rows, i32, keep_epoch, load, load_async, load_rows, log2,
+                          maximum, mod, ring, signal_all, store, store_async, store_async_read_wait, store_async_wait, store_rows, wait, wait_until)
 from ..templates import LCS, attend_decode
 from ..tiles import Semaphore, Tile, shared
 from .attention import Attention
@@ -55,7 +55,8 @@ class DecodeAttention(LCS):
             DecodeAttention.load_parts(cfg, g, s, task)
 
     @staticmethod
-    def load_keys(cfg, g, s, task):             # one thread: Q, and the blocks of a part
+    def load_keys(cfg, g, s, task):
+        """Q, and the blocks of a part of K and V."""
         batch, head = div(task.row, g.heads), mod(task.row, g.heads)
         _, lap = ring(task.turn, 1)
         wait(s.q_empty[0], lap ^ 1)
@@ -72,7 +73,8 @@ class DecodeAttention(LCS):
             load_async(s.v[stage], g.V, (batch, head, count - 1 - i, 0), s.v_full[stage], task.first)
 
     @staticmethod
-    def load_parts(cfg, g, s, task):            # one thread: once all ranks have told, every part of a tile of query heads
+    def load_parts(cfg, g, s, task):
+        """Once all ranks have told, every part of a tile of query heads."""
         wait_until(g.done, i32(task.row * g.tiles + task.col), i32(g.epoch * g.world_size * g.splits))
         step = DecodeAttention.before(cfg, g, task)
         for peer in range(g.world_size):
@@ -97,7 +99,8 @@ class DecodeAttention(LCS):
             DecodeAttention.merge(cfg, g, s, task)
 
     @staticmethod
-    def merge(cfg, g, s, task):                 # a warpgroup: parts weighed by their sums, in the order of ranks
+    def merge(cfg, g, s, task):
+        """The parts, weighed by their sums, in the order of ranks."""
         _, lap = ring(task.turn, 1)
         o, top, total = fill(cfg.part_q, cfg.width, 0.0), fill_rows(cfg.part_q, -1e30), fill_rows(cfg.part_q, 0.0)
         step = DecodeAttention.before(cfg, g, task)

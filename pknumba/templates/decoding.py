@@ -41,8 +41,8 @@ class DecodeCall(AttentionCall):
                                  shape=shape)
             k = _shape(heads.k)
             if len(k) == 4 and (not k[1] or shape[1] % k[1]):
-                raise ShapeError(f"{self.name}: {shape[1]} query heads for {k[1]} heads of k and v. Each of these serves equally many. Repeat "
-                                 "some.", heads=shape[1], pairs=k[1])
+                raise ShapeError(f"{self.name}: {shape[1]} query heads for {k[1]} heads of k and v. Each of these serves equally many. "
+                                 "Repeat some.", heads=shape[1], pairs=k[1])
             return check(self.name, self.kernel, self.world, heads, config, False, scale, 0)
         if self.world.size == 1:
             return checked()
