@@ -19,7 +19,8 @@ class Attention(LCS):
     #: walked together. queries, keys: of a head; shift: query i lies at position i + shift, from ``bend`` on jump further. scale,
     #: slack: bits of float32. chunk, extra: a sequence spread over ranks is cut into pieces of chunk rows, the first extra one longer;
     #: or keys are cut into ``splits`` parts of chunk, and a task's ``first`` is its part's first key.
-    numbers = dict.fromkeys("tasks blocks tiles lines heads group together queries keys shift bend jump scale slack chunk extra splits".split(), 1)
+    numbers = dict.fromkeys(("tasks blocks tiles lines heads group together queries keys shift bend jump scale slack chunk extra "
+                             "splits").split(), 1)
     helper_registers = 56
 
     @staticmethod

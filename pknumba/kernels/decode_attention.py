@@ -2,7 +2,8 @@
 
 from ..config import DecodeAttentionConfig
 from ..primitives import (arrive, div, exp2, expect, fence_async, fill, fill_rows, i32, keep_epoch, load, load_async, load_rows, log2,
-                          maximum, mod, ring, signal_all, store, store_async, store_async_read_wait, store_async_wait, store_rows, wait, wait_until)
+                          maximum, mod, ring, signal_all, store, store_async, store_async_read_wait, store_async_wait, store_rows,
+                          wait, wait_until)
 from ..templates import LCS, attend_decode
 from ..tiles import Semaphore, Tile, shared
 from .attention import Attention
