@@ -30,6 +30,35 @@ def equality_on_counter(subject):
                                    "loses it. Use wait_until, which tests >= against an epoch.")
 
 
+_WAITS = ("wait_until", "await_all")
+
+
+def _counters(subject, names):
+    """{counter: (role, call)} of the calls of these primitives."""
+    return {attribute(c.node.args[0], "g"): (role, c) for role, calls in subject.roles.items() for c in calls
+            if c.name in names and c.node.args and attribute(c.node.args[0], "g")}
+
+
+@rule
+def relaxed_wait(subject):
+    """A counter that others signal is read by a load that orders nothing."""
+    signalled = _counters(subject, ("signal", "signal_all", "announce"))
+    for name, (role, call) in _counters(subject, ("times",)).items():
+        if name in signalled:
+            yield role, call, (f"reads g.{name}, which is signalled, and orders nothing: what was written before the signal need not be "
+                               "visible. A wait acquires. Use wait_until, or a counter that only this block adds to.")
+
+
+@rule
+def gpu_scope_atomic(subject):
+    """A symmetric counter that somebody waits for is added to at the scope of one device."""
+    waited = _counters(subject, _WAITS)
+    for name, (role, call) in _counters(subject, ("tick",)).items():
+        if name in waited or name in subject.driven:
+            yield role, call, (f"adds to g.{name} at the scope of one device and releases nothing, but a role waits for it. What ranks "
+                               "wait for is added to at system scope. Use signal or announce.")
+
+
 @rule
 def spins_in_python(subject):
     """A loop that waits for memory without a primitive."""

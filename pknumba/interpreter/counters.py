@@ -26,12 +26,12 @@ class _Additions:
         self.waiters, self.by, self.expected = [], [], None
         self.seen = []          # in virtual time: (value after an addition, when its waiters see it)
 
-    def add(self, before, after, task):
+    def add(self, before, after, task, release):
         self._follow(before)
         self.by.append(task.name)
         del self.by[:-64]
         if task.session.races:
-            clock = task.clock.copy()
+            clock = task.clock.copy() if release else task.clock * 0
             if self.log:
                 clock = join(clock, self.log[-1][1])
             self.log.append((after, clock, task.component, task.epoch))
@@ -77,8 +77,11 @@ class Counters:
         self.world_size = len(self.arrays)
         self.slots, self._places = arrays[rank].ndim == 2, {}
 
-    def add(self, peer, number, n=1):
-        """Add `n` to a counter of `peer` (release, system scope). PTX: red.release.sys.global.add.u32."""
+    def add(self, peer, number, n=1, release=True):
+        """Add `n` to a counter of `peer` (release, system scope; relaxed: who waits for it is ordered after nothing).
+
+        PTX: red.release.sys.global.add.u32.
+        """
         task, peer, number = current(), int(peer), int(number)
         session = task.session
         array = self._of(peer, number, task)
@@ -90,7 +93,7 @@ class Counters:
             array[number] = after
         session.published()
         additions = self._additions(session, peer, number)
-        additions.add(before, after, task)
+        additions.add(before, after, task, release)
         if session.time is not None:
             additions.seen.append((after, session.time.now + session.time.signal_s(self.rank, peer)))
             del additions.seen[:-64]

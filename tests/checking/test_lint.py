@@ -18,6 +18,7 @@ READ = {
     "aliased_tiles": "wait-without-arrival", "ends_while_sending": "ends-while-sending", "fence_by_reader": "tile-without-fence",
     "few_bytes": "bytes-announced", "lapped_parity": "wait-without-arrival", "many_bytes": "bytes-announced",
     "multicast_into_use": "multicast-into-use",
+    "relaxed_addition": "gpu-scope-atomic",
     "no_empty_wait": "wait-without-arrival", "no_epoch": "counter-without-epoch", "no_fence_before_mma": "tile-without-fence",
     "no_fence_before_store": "tile-without-fence", "no_full_wait": "read-without-wait", "no_read_wait": "arrive-before-read",
     "signal_after_read_wait": "signal-before-written", "signal_before_add": "signal-before-written",
@@ -58,6 +59,10 @@ def source(text):
     ("arrive-before-mma-wait", "def consumer(cfg, g, s, task):\n    wait(s.e[0], 0)\n    acc = mma(acc, s.a[0], s.b[0], True, False)\n"
      "    arrive(s.e[0])\n"),
     ("counter-without-signal", "def storer(cfg, g, s, task):\n    wait_until(g.done, 0, g.epoch)\n"),
+    ("relaxed-wait", "def storer(cfg, g, s, task):\n    signal(g.done, 0, 1)\n\n\ndef communicator(cfg, g, s, task):\n"
+     "    if times(g.done, 0) >= g.epoch:\n        copy_box(g.Y, g.X, task.id, g.box, 1, 0, 0)\n"),
+    ("gpu-scope-atomic", "def storer(cfg, g, s, task):\n    tick(g.done, 0)\n\n\ndef communicator(cfg, g, s, task):\n"
+     "    wait_until(g.done, 0, g.epoch)\n"),
     ("wait-without-arrival", "def loader(cfg, g, s, task):\n    arrive(s.full[0])\n"),
 ])
 def test_other_rules(rule, text):
@@ -98,7 +103,7 @@ def test_roles_that_call_roles():
 
 def test_every_rule_is_shown_somewhere():
     shown = set(READ.values()) | {"equality-on-counter", "spins-in-python", "arrive-before-mma-wait", "counter-without-signal",
-                                  "one-hand-over", "grid-not-resident", "turns-share-a-ring"}
+                                  "one-hand-over", "grid-not-resident", "turns-share-a-ring", "relaxed-wait", "gpu-scope-atomic"}
     assert set(RULES) <= shown
     assert all(rule.__doc__.endswith((".", "pattern.")) for rule in RULES.values())
 
