@@ -52,7 +52,8 @@ PRELUDE = """
 def environment(**more):
     """This process's environment without an mpirun around it."""
     own = ("OMPI_COMM", "PMIX_", "PMI_", "PRTE_LAUNCHED")
-    return {**{k: v for k, v in os.environ.items() if not k.startswith(own)}, **MPI_ENV, "PYTHONPATH": str(ROOT), **more}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**{k: v for k, v in os.environ.items() if not k.startswith(own)}, **MPI_ENV, "PYTHONPATH": path, **more}
 
 
 @pytest.fixture

@@ -46,4 +46,4 @@ def test_what_a_tool_says_belongs_to_the_operator_that_ran(watch):
 
 def test_what_did_not_run_is_no_success(watch):
     found = watch("synccheck", "gather", "broadcast")
-    assert found["gather", 1][0] == "right" and found["broadcast", 1][0] == "the process ended with 7"
+    assert found["gather", 1][0] == "right" and found["broadcast", 1][0] == "the process ended in it"
