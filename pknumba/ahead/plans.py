@@ -79,7 +79,7 @@ def _communicating(kernel, dtypes, ops, changes):
         copies = {tuple(variant.copies(x, y).items()) for x in (False, True) for y in (False, True)}
         for dtype in dtypes:
             for op in ops if reduces else ("sum",):
-                for unroll in (variant.most, variant.most // 4):
+                for unroll in sorted({variant.most, variant.most // 4, variant.config().unroll}):
                     for copy in sorted(copies):
                         yield variant, variant.config(**{"dtype": dtype, "op": op, "unroll": max(unroll, 1), **dict(copy), **changes})
 

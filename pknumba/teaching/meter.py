@@ -49,9 +49,11 @@ class Score:
         return self.moved["peer read"] + self.moved["peer written"]
 
     def picture(self, title="", last_us=None, width=900):
-        """The timeline: a row for each role, nanoseconds to the right."""
-        first, end = min((e.begin for e in self.events), default=0), max((e.end for e in self.events), default=0)
-        return Picture(timeline.svg(self.events, title, last=int(last_us * 1000) if last_us else end - first + 50, width=width))
+        """The timeline: a row for each role that has something to do, nanoseconds to the right."""
+        often = Counter(e.lane.rpartition(" of ")[2] for e in self.events)
+        events = [e for e in self.events if often[e.lane.rpartition(" of ")[2]] > 2]
+        first, end = min((e.begin for e in events), default=0), max((e.end for e in events), default=0)
+        return Picture(timeline.svg(events, title, last=int(last_us * 1000) if last_us else end - first + 50, width=width))
 
     def __str__(self):
         said = ", ".join(f"{kind} {n:,} B" for kind, n in sorted(self.moved.items()) if n)

@@ -90,7 +90,12 @@ def empty_product(form, world, A, B, rows):
     """An uninitialised array of A's library for what this rank gets of A @ B; None where A and B are no matrices or world is none
     (the check says so)."""
     try:
-        shape = form.result(form.whole(A.shape[0], world, rows), B.shape[1], world)
+        try:
+            given, cols = A.shape[0], B.shape[1]
+        except AttributeError:                   # an array that shows nothing but DLPack
+            from ..runtime import arrays
+            given, cols = arrays.describe(A, "A").shape[0], arrays.describe(B, "B").shape[1]
+        shape = form.result(form.whole(given, world, rows), cols, world)
         if type(A).__module__ == "torch":
             return A.new_empty(shape)
         from ..runtime import arrays

@@ -115,6 +115,7 @@ def test_which_kernels_calls_want():
     kinds = wanted(AllReduce, dtypes=("float32",), ops=("max",))
     assert {k.__name__ for k, _ in kinds} == {"AllReduce", "OneShot"} and {c.op for _, c in kinds} == {"max"}
     assert all(isinstance(c, CommConfig) and c.blocks == 1 for _, c in kinds)
+    assert ("OneShot", CommConfig().unroll) in {(k.__name__, c.unroll) for k, c in kinds}, "small arrays take it as it comes"
 
 
 def test_what_a_program_wanted_is_recorded(monkeypatch, tmp_path):

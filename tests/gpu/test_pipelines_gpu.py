@@ -66,12 +66,12 @@ def test_torch_layers_on_one_rank():
     passes(sys.executable, ROOT / "scripts/tensor_parallel.py", "--executor", "gpu")
 
 
-def test_torch_layers_over_mpi_ranks():
+def test_torch_layers_over_mpi_ranks(tmp_path):
     pytest.importorskip("torch")
     if not shutil.which("nvidia-cuda-mps-control"):
         pytest.skip("no nvidia-cuda-mps-control")
     passes("bash", ROOT / "scripts/mps", "run", "-n", 2, "--", sys.executable, "-W", "ignore", ROOT / "scripts/tensor_parallel.py",
-           "--executor", "gpu")
+           "--executor", "gpu", PKNUMBA_MPS_DIR=str(tmp_path / "mps"))          # nobody else's service
 
 
 def test_torch_layers_over_torchrun_ranks():

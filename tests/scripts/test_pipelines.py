@@ -4,10 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pknumba import World
 from pknumba.runtime import dlpack
+from pknumba.templates import Whole
+from pknumba.templates.fast import empty_product
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CPU = ("--executor", "interpreter")
@@ -57,6 +60,27 @@ def test_symmetric_memory_is_given_away(dtype):
         before = len(dlpack._alive)
         del capsule
         assert dtype == "float32" or len(dlpack._alive) == before - 1
+
+
+class Nameless:
+    """An array that shows nothing but DLPack."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_a_result_for_arrays_that_have_only_dlpack():
+    with World.local(1, executor="interpreter") as world:
+        A, B = (Nameless(np.ones(shape, np.float16)) for shape in ((3, 5), (5, 7)))
+        made = empty_product(Whole, world, A, B, None)
+        assert made.shape == (3, 7) and made.dtype == np.float16
+        assert empty_product(Whole, world, object(), B, None) is None, "the check says what is wrong with it"
 
 
 def test_torch_layers():
