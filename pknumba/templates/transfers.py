@@ -4,6 +4,7 @@ import struct
 from collections import namedtuple
 
 from .. import interpreter as cpu
+from ..lowering.variant import debug
 from ..tiles import ITEMSIZE
 from . import call as launches
 from .agreement import agreed, least_sms, remember
@@ -71,7 +72,11 @@ class CommCall:
         if out is None and self.receives:
             result = self._new(x)
         if self.launch is not None:
-            self.launch.fire(self.stream(), result)
+            if debug() and self.world.executor == "gpu":
+                from .debug import looked_at
+                looked_at(self, self.stream(), result)
+            else:
+                self.launch.fire(self.stream(), result)
         if not self.receives:
             return None
         return result.local if self.out_symmetric else result

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pknumba import Gemm, GemmConfig, World, gemm, gemm_all_reduce
+from pknumba import Gemm, GemmConfig, World, all_gather, all_reduce, gemm, gemm_all_reduce
 from pknumba.errors import ProtocolError
 from pknumba.primitives import arrive, ring, store_async, store_async_read_wait, wait
 from pknumba.runtime import driver
@@ -87,6 +87,18 @@ def test_right_kernels_pass(m, n, k):
 
     with World.local(2, executor="gpu", wait_limit_s=10) as world:
         assert all((C == 2 * k).all() for C in world.run(main))
+
+
+def test_right_collectives_pass():
+    def main(world):
+        x = world.asarray(np.full((30, 7), world.rank + 1, np.float32))
+        y, z = all_gather(world, x), all_reduce(world, x)
+        world.synchronize()
+        return to_numpy(y), to_numpy(z)
+
+    with World.local(2, executor="gpu", wait_limit_s=10) as world:
+        for y, z in world.run(main):
+            assert y.shape == (60, 7) and (y[:30] == 1).all() and (y[30:] == 2).all() and (z == 3).all()
 
 
 @pytest.mark.parametrize("kernel, text", [(RowBefore, r"first row of a window of C is -128; it must be from 0 to \d+"),

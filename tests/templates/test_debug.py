@@ -8,11 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pknumba import World, gemm, gemm_all_reduce
+from pknumba import World, all_gather, gemm, gemm_all_reduce
 from pknumba.errors import ProtocolError, WorldError
 from pknumba.lowering import CHECK, cache
 from pknumba.runtime import DeviceArray, driver, guards, hang
-from pknumba.templates import matrices
+from pknumba.templates import matrices, transfers
 from pknumba.templates.call import describe_hang
 
 from ..runtime.conftest import stub, stub_library  # noqa: F401 - fixtures
@@ -97,6 +97,33 @@ def test_symmetric_memory(kernel, monkeypatch, bug, text):
 
     with pytest.raises(ProtocolError, match=text):
         World.local(2, executor="gpu").run(main)
+
+
+@pytest.mark.parametrize("bug, text", [("", None), ("unwritten", r"all_gather: 40 elements of the result were never written"),
+                                       ("beside", "all_gather: 1 bytes beside the result were written")])
+def test_collectives(stub, monkeypatch, bug, text):  # noqa: F811
+    """A result that the call makes is between guards too."""
+    monkeypatch.setenv("PKNUMBA_DEBUG", "1")
+
+    class Launch:
+        results = [(2, "Y")]
+
+        def fire(self, stream, result):
+            driver.copy_in(result.pointer, np.ones(result.shape, BF16).tobytes()[:None if bug != "unwritten" else -80])
+            if bug == "beside":
+                driver.copy_in(result.pointer + result.nbytes + 20, b"x")
+
+    monkeypatch.setattr(transfers, "DeviceComm", lambda *a: Launch())
+
+    def main(world):
+        return all_gather(world, DeviceArray.of(np.ones((12, 20), BF16))).get()
+
+    with World.local(2, executor="gpu") as world:
+        if text is None:
+            assert all((y == 1).all() and y.shape == (24, 20) for y in world.run(main))
+        else:
+            with pytest.raises(ProtocolError, match=text):
+                world.run(main)
 
 
 def test_without_it_nothing_is_added(stub, monkeypatch):  # noqa: F811
