@@ -13,6 +13,7 @@ from .call import Matrix, Workspace, check_sms, prepare
 from .fast import empty_product, is_symmetric, signature, stream_source
 
 _ALIGN = 16         # bytes: where the rows of a tensor map may start
+_LINE = 128         # of L2: rows that start on one are loaded fastest
 
 
 def multiply(kernel, world, A, B, out, config, stream, rows=None):
@@ -57,7 +58,8 @@ class MultiplyCall:
         self.launch = None
         if m == 0 or n == 0:
             return
-        cfg = self._config(config, m, n, max(k, 1), a.dtype).replace(b_transposed=transposed or k == 0)
+        lines = _lines(a), _lines(b, transposed)
+        cfg = self._config(config, m, n, max(k, 1), a.dtype, lines).replace(b_transposed=transposed or k == 0)
         cfg.check()
         kernel = self.kernel = self.kernel.for_config(cfg)      # _config may have chosen a simpler one
         sms = self._sms()
@@ -102,9 +104,11 @@ class MultiplyCall:
             "layout of B": "columns" if found.transposed else "rows", "kernel": self.kernel.__name__,
             "out": f"symmetric array {found.symmetric}" if found.symmetric else "no symmetric array"})
 
-    def _config(self, config, m, n, k, dtype):
-        """The configuration given, or the best one; the same on every rank, whatever its device."""
+    def _config(self, config, m, n, k, dtype, lines=(1, 1)):
+        """The configuration given, or the best one; the same on every rank, whatever its device and wherever its arrays lie."""
         kernel = self.kernel
+        if kernel.communicates() or self.world.executor == "interpreter":
+            lines = 1, 1
         sms = self._sms()
         if config is not None:
             check_sms(kernel, config, sms)
@@ -115,7 +119,7 @@ class MultiplyCall:
         if fields:
             config = kernel.defaults().replace(**fields)
         elif config is None:
-            config = configs.best(m, n, k, sms, kernel.defaults(), self.world.size)
+            config = configs.best(m, n, k, sms, kernel.defaults(), self.world.size, lines)
             check_sms(kernel, config, sms)
         return config.replace(dtype=dtype)
 
@@ -217,7 +221,13 @@ class MultiplyCall:
 
 
 def _padded(width):
-    return -(-width // _ALIGN) * _ALIGN
+    return -(-width // _LINE) * _LINE
+
+
+def _lines(x, transposed=False):
+    """Lines in which 64 elements of a row lie, once rows that no tensor map can read have been copied."""
+    start = x.pointer | x.strides[1 if transposed else 0]
+    return 2 if start % _LINE and start % _ALIGN == 0 else 1
 
 
 __all__ = ["multiply", "MultiplyCall"]

@@ -1,0 +1,54 @@
+"""best(): every choice can run, clusters appear where the model has a reason for them, and nowhere else."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from pknumba.config import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, best
+from pknumba.runtime.arrays import ArrayInfo
+from pknumba.templates.matrices import _lines
+
+SIZES = (1, 100, 512, 1536, 4096, 16384)
+LINES = list(itertools.product((1, 2), repeat=2))
+
+
+@pytest.mark.parametrize("sms", [1, 2, 3, 66, 132])
+def test_every_choice_can_run(sms):
+    for m, n, k in itertools.product(SIZES, repeat=3):
+        for lines in LINES:
+            cfg = best(m, n, k, sms, lines=lines)
+            cfg.check()
+            assert cfg.cluster <= sms
+        for family in (GemmAllReduceConfig, AllGatherGemmConfig):
+            cfg = best(m, n, k, max(sms, 2), family(), 2)
+            cfg.check()
+            assert cfg.cluster == 1
+
+
+def test_rows_that_straddle_lines():
+    """With both operands such, blocks share B; with B by rows as well aligned as it is, there are lines enough."""
+    for shape in ((4096, 4096, 4104), (2048, 2048, 2056), (8192, 8192, 8200)):
+        assert best(*shape, 132, lines=(2, 2)).cluster > 1 and best(*shape, 132).cluster == 1
+
+
+def test_few_tiles_and_long_sums():
+    for shape in ((512, 512, 16384), (256, 256, 32768)):
+        assert best(*shape, 132).split_k
+    for shape in ((128, 8192, 8192), (1024, 1024, 4096), (1024,) * 3, (4096,) * 3, (16384, 16384, 64), (512, 512, 64)):
+        assert not best(*shape, 132).split_k
+
+
+@pytest.mark.parametrize("pointer, pitch, transposed, lines", [
+    (1 << 20, 8192, False, 1), (1 << 20, 8208, False, 2), ((1 << 20) + 32, 8192, False, 2), (1 << 20, 8208, True, 2),
+    (1 << 20, 8202, False, 1), ((1 << 20) + 2, 8192, False, 1)])
+def test_lines_of_an_array(pointer, pitch, transposed, lines):
+    """Rows that the copy engine cannot read are copied to memory where they begin on lines."""
+    strides = (2, pitch) if transposed else (pitch, 2)
+    assert _lines(ArrayInfo(pointer, (64, 64), strides, "bfloat16", 0, None), transposed) == lines
+
+
+def test_family_and_other_fields_are_kept():
+    base = GemmConfig(dtype="float16", b_transposed=False)
+    cfg = best(4096, 4096, 4104, 132, base, lines=(2, 2))
+    assert (cfg.dtype, cfg.b_transposed) == ("float16", False) and np.prod(cfg.b_shape) == 64 * cfg.tile_n
