@@ -1,7 +1,8 @@
-"""Products of groups of rows against torch._grouped_mm, interleaved in one run; one JSON line per case.
+"""Products of groups of rows against torch._grouped_mm, and layers of experts against their two products alone and against torch;
+interleaved in one run; one JSON line per case.
 
     python benchmarks/moe.py                        every case
-    python benchmarks/moe.py --only half            cases whose name (8192x32x7168x2048-half-nt) contains that
+    python benchmarks/moe.py --only half            cases whose name (8192x32x7168x2048-half-nt, layer-...) contains that
 """
 
 import sys
@@ -9,11 +10,13 @@ import sys
 import protocol
 import torch
 
-from pknumba import GroupedGemmConfig, World, grouped_gemm
+from pknumba import GroupedGemmConfig, World, grouped_gemm, moe_layer
 from pknumba.config import best_groups
 
 #: (tokens, experts, K, N).
 SHAPES = [(8192, 32, 7168, 2048), (8192, 32, 2048, 7168), (4096, 8, 4096, 14336), (16384, 64, 2048, 1408), (1024, 32, 7168, 2048)]
+#: Layers: (tokens, experts of each, experts, H, F).
+LAYERS = [(4096, 2, 8, 4096, 14336), (2048, 8, 64, 2048, 1408), (4096, 8, 32, 7168, 2048)]
 #: How tokens are spread over experts.
 SPREADS = ("even", "random", "half")
 
@@ -75,6 +78,45 @@ def case(world, shape, spread, layout, args):
     return True
 
 
+def torch_layer(x, indices, weights, w1, w2):
+    """The layer as torch has it: sort the slots, gather, two grouped products, weigh, add."""
+    flat = indices.flatten()
+    order = flat.argsort(stable=True)
+    ends = torch.bincount(flat, minlength=w1.shape[0]).cumsum(0).to(torch.int32)
+    h = torch.nn.functional.silu(torch._grouped_mm(x[order // indices.shape[1]], w1, offs=ends))
+    z = torch._grouped_mm(h, w2, offs=ends)
+    back = torch.empty_like(z)
+    back[order] = z
+    return (back.view(*indices.shape, -1).float() * weights[..., None]).sum(1).to(x.dtype)
+
+
+def layer(world, shape, args):
+    """Check and time one layer on one rank; writes two lines. Returns whether the result was right."""
+    (t, top_k, experts, h, f), kind = shape, torch.bfloat16
+    est = 4 * t * top_k * h * f / 600e12
+    x, weights = torch.randn(t, h, device="cuda", dtype=kind), torch.rand(t, top_k, device="cuda")
+    indices = torch.rand(t, experts, device="cuda").topk(top_k).indices.to(torch.int32).contiguous()
+    w1 = torch.randn(experts, f, h, device="cuda", dtype=kind).div_(h ** 0.5).transpose(1, 2)
+    w2 = torch.randn(experts, h, f, device="cuda", dtype=kind).div_(f ** 0.5).transpose(1, 2)
+    out = torch.empty_like(x)
+    ends = torch.bincount(indices.flatten(), minlength=experts).cumsum(0).to(torch.int32)
+    rows, first, second = (torch.randn(t * top_k, n, device="cuda", dtype=kind) for n in (h, f, h))
+    variants = {"pknumba": [lambda: moe_layer(world, x, indices, weights, w1, w2, out=out)],
+                "parts": [lambda: (grouped_gemm(world, rows, w1, ends, out=first), grouped_gemm(world, first, w2, ends, out=second))],
+                "torch": [lambda: torch_layer(x, indices, weights, w1, w2)]}
+    variants["pknumba"][0]()
+    expected = torch_layer(x, indices, weights, w1, w2).float()
+    error = ((out.float() - expected).norm() / expected.norm()).item()
+    if not error < 1e-2:                                                # both round twice on the way
+        print(f"WRONG layer {shape}: relative error {error:.2e}", flush=True)
+        return False
+    times, how = protocol.interleaved(variants, max(est, 1e-3), rounds=args.rounds)
+    for baseline, said in (("parts", "its two grouped_gemm alone"), ("torch", "torch: sort, gather, _grouped_mm, silu, _grouped_mm, sum")):
+        protocol.write(args.out, "moe_layer", shape, "bfloat16", times["pknumba"], said, times[baseline], error, how=how,
+                       tflops=round(4 * t * top_k * h * f / protocol.summary(times["pknumba"])[0] * 1e-6, 1))
+    return True
+
+
 def main():
     """Run the cases that the flags name. Returns the exit status."""
     p = protocol.options(__doc__, "moe.jsonl")
@@ -90,6 +132,11 @@ def main():
                 if args.only in name and not budget.spent(name):
                     right &= case(world, shape, spread, layout, args)
                     torch.cuda.empty_cache()
+    for shape in LAYERS:
+        name = f"layer-{'x'.join(map(str, shape))}"
+        if args.only in name and not budget.spent(name):
+            right &= layer(world, shape, args)
+            torch.cuda.empty_cache()
     return 0 if right else 1
 
 

@@ -14,6 +14,8 @@ _HOMES = {
     "all_gather_gemm": "kernels", "AllGatherGemm": "kernels", "AllGatherGemmConfig": "config",
     "GroupedGemm": "kernels", "grouped_gemm": "kernels", "GroupedGemmConfig": "config",
     "gemm_all_to_all": "kernels", "GemmAllToAll": "kernels", "GemmAllToAllConfig": "config",
+    "MoeDispatchGemm": "kernels", "moe_dispatch_gemm": "kernels", "MoeConfig": "config",
+    "MoeCombine": "kernels", "moe_combine": "kernels", "moe_layer": "kernels", "MoeLayer": "kernels",
     "Gemm": "kernels", "GemmAllReduce": "kernels", "GemmReduceScatter": "kernels",
     "Attention": "kernels", "attention": "kernels", "AttentionConfig": "config",
     "RingAttention": "kernels", "ring_attention": "kernels", "RingAttentionConfig": "config", "ring_rows": "kernels",

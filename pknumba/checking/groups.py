@@ -2,7 +2,10 @@
 
 import numpy as np
 
-from ..config import GroupedGemmConfig
+from .. import interpreter as cpu
+from ..config import CommConfig, GroupedGemmConfig, MoeConfig
+from ..templates import combine, dispatch
+from .play import WrongResult
 from .toys import SMALL, Toy
 
 #: (rows of each group, rows of no group, n, k).
@@ -51,5 +54,56 @@ def grouped(kernel, world, rng, **changes):
     return grouped_product(kernel, cfg, groups, more, n, k, sms=int(rng.integers(2, 5)))
 
 
+#: (tokens of a rank, slots of each, experts, columns of X, of the first product, of the second).
+LAYERS = ((20, 2, 5, 40, 48, 24), (7, 1, 1, 9, 17, 8), (33, 3, 4, 24, 16, 40), (4, 4, 13, 8, 8, 8))
+_CALLS, _SKEW = 3, 40
+
+
+def experts(kernel, world, rng, **changes):
+    """A few layers of experts in a row, new numbers in the same arrays, no barrier between: the kernel is one of the two products."""
+    import ml_dtypes
+    fields = dict(tile_m=64, tile_n=16, stages=int(rng.integers(2, 4)), c_stages=int(rng.integers(1, 3)), consumers=1, group_m=2,
+                  comm_sms=1, piece_m=int((4, 8)[rng.integers(2)]))
+    cfg = MoeConfig().replace(**{**fields, **changes})
+    tokens, top_k, count, h, f, n = LAYERS[rng.integers(len(LAYERS))]
+
+    def draw(*shape):
+        return rng.integers(-1, 2, shape).astype(ml_dtypes.bfloat16)
+    data = [[(draw(tokens, h), rng.integers(-1, count + 1, (tokens, top_k)).astype(np.int32),
+              rng.integers(0, 3, (tokens, top_k)).astype(np.float32)) for _ in range(world)] for _ in range(_CALLS)]
+    w1, w2 = draw(count, h, f), draw(count, f, n)
+    return Toy(main=lambda w: _layers(w, kernel, cfg, data, w1, w2, count), sms=4,
+               text=f"{tokens} tokens with {top_k} of {count} experts, {h} x {f} x {n}, stages={cfg.stages}, piece_m={cfg.piece_m}")
+
+
+def _layers(world, kernel, cfg, data, w1, w2, count):
+    from ..kernels.moe_combine import MoeCombine
+    from ..kernels.moe_dispatch_gemm import MoeDispatchGemm, Route
+    first, second = (kernel if issubclass(kernel, base) else base for base in (MoeDispatchGemm, MoeCombine))
+    mine = [x.copy() for x in data[0][world.rank]]
+    own = [np.array_split(w, world.size)[world.rank] for w in (w1, w2)]
+    for number, inputs in enumerate(data):
+        cpu.rest(_SKEW if number % world.size == world.rank else 0)
+        for array, values in zip(mine, inputs[world.rank]):
+            array[...] = values
+        route = Route, CommConfig(dtype="int32")
+        Y, routes = dispatch(route, first, world, mine[0], mine[1], own[0], "relu", count, None, None, cfg, None)
+        out = combine(second, world, Y, routes, own[1], mine[2], None, cfg, None)
+        if not np.array_equal(out, define_layer(*inputs[world.rank], w1, w2)):
+            raise WrongResult(f"{kernel.__name__} on {world.size} ranks, rank {world.rank}, call {number}: the result is not what the "
+                              "definition says. Nothing raced and nothing misused a semaphore. Look at coordinates, bands and who waits "
+                              "for which.")
+
+
+def define_layer(x, indices, weights, w1, w2):
+    """Two products with max(., 0) between, each rounded to x's dtype; a token's sum over its slots in float32, rounded once."""
+    out = np.zeros((len(x), w2.shape[2]), np.float32)
+    for (t, j), e in np.ndenumerate(indices):
+        if 0 <= e < len(w1):
+            h = np.maximum(x[t].astype(np.float32) @ w1[e].astype(np.float32), 0).astype(x.dtype)
+            out[t] += weights[t, j] * (h.astype(np.float32) @ w2[e].astype(np.float32)).astype(x.dtype).astype(np.float32)
+    return out.astype(x.dtype)
+
+
 #: Class name -> its toy.
-GROUPED = {"GroupedGemm": grouped}
+GROUPED = {"GroupedGemm": grouped, "MoeDispatchGemm": experts, "MoeCombine": experts}

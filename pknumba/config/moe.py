@@ -5,6 +5,10 @@ from typing import ClassVar
 
 from .choosing import _GEMMS, _SM_FLOPS
 from .products import GemmConfig
+from .rules import insist
+
+#: What may be done to a product before it is rounded.
+ACTIVATIONS = ("none", "relu", "silu", "gelu")
 
 
 @dataclass(frozen=True)
@@ -12,6 +16,8 @@ class GroupedGemmConfig(GemmConfig):
     """How a product of groups of rows is cut up: as a GEMM, each block by itself."""
 
     clusters: ClassVar[tuple] = (1,)
+    #: Whether consumers may take tiles in turns.
+    turns: ClassVar[bool] = True
 
 
 def best_groups(rows, groups, n, k, num_sms, base=None):
@@ -33,5 +39,40 @@ def best_groups(rows, groups, n, k, num_sms, base=None):
         waves = -(-filled * tiles * -(-n // fields["tile_n"]) // num_sms)
         depth = k + (128 if fields.get("ping_pong") else 320)
         return waves * share * 2 * tile_m * fields["tile_n"] * depth / (rate * _SM_FLOPS)
-    fields = min(_GEMMS, key=lambda found: time(*found))[0]
-    return (base or GroupedGemmConfig()).replace(**fields)
+    base = base or GroupedGemmConfig()
+    fields = min((found for found in _GEMMS if base.turns or not found[0].get("ping_pong")), key=lambda found: time(*found))[0]
+    return base.replace(**fields)
+
+
+@dataclass(frozen=True)
+class MoeConfig(GroupedGemmConfig):
+    """A product of groups of rows that come from all ranks, or go back to them.
+
+    Attributes:
+        comm_sms: SMs whose warps carry rows; the others compute. piece_m: rows that a warp fetches before it tells.
+        activation: "none", "relu", "silu" or "gelu" of the product, before it is rounded.
+    """
+
+    comm_sms: int = 16
+    piece_m: int = 4
+    activation: str = "none"
+
+    runtime: ClassVar[tuple] = ("comm_sms",)
+    turns: ClassVar[bool] = False           # helpers that wait and tell need the registers that turns would
+
+    def check(self):
+        """Raise ConfigError unless sm_90 can run it."""
+        super().check()
+        insist(self, [
+            (not self.ping_pong, "ping_pong with communicators. Their helpers leave too few registers. Use consumers that share a tile."),
+            (self.comm_sms >= 1, f"comm_sms = {self.comm_sms}. At least one SM must carry rows."),
+            (self.piece_m >= 1 and self.tile_m % max(self.piece_m, 1) == 0, f"piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces "
+             "are equal. Use a divisor."),
+            (self.activation in ACTIVATIONS, f"activation = {self.activation!r}. It must be one of {', '.join(ACTIVATIONS)}.")])
+
+
+def best_experts(rows, groups, n, k, num_sms, base=None):
+    """As ``best_groups``, with SMs set aside for carrying: an eighth, 16 at most."""
+    base = base or MoeConfig()
+    comm = max(1, min(base.comm_sms, num_sms // 8))
+    return best_groups(rows, groups, n, k, max(1, num_sms - comm), base.replace(comm_sms=comm))

@@ -45,6 +45,8 @@ class GemmConfig(Config):
     runtime: ClassVar[tuple] = ()
     #: Sizes of clusters that the family's kernels run in.
     clusters: ClassVar[tuple] = (1, 2, 4)
+    #: What is done to the product before it is rounded.
+    activation: ClassVar[str] = "none"
     #: Whether output tiles are added to what is there.
     adds: ClassVar[bool] = False
 

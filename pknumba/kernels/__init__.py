@@ -14,6 +14,9 @@ from .gemm_all_reduce import GemmAllReduce, gemm_all_reduce
 from .gemm_all_to_all import GemmAllToAll, gemm_all_to_all
 from .gemm_reduce_scatter import GemmReduceScatter, gemm_reduce_scatter
 from .grouped_gemm import GroupedGemm, grouped_gemm
+from .moe_combine import MoeCombine, moe_combine
+from .moe_dispatch_gemm import MoeDispatchGemm, moe_dispatch_gemm
+from .moe_layer import MoeLayer, moe_layer
 from .reduce import Reduce, reduce
 from .reduce_scatter import ReduceScatter, reduce_scatter
 from .ring_attention import RingAttention, ring_attention, ring_rows
@@ -27,3 +30,4 @@ __all__ = ["AllGather", "all_gather", "AllGatherGemm", "all_gather_gemm", "AllRe
            "gemm_reduce_scatter", "GroupedGemm", "grouped_gemm", "Reduce", "reduce", "ReduceScatter", "reduce_scatter",
            "RingAttention", "ring_attention", "ring_rows", "Scatter", "scatter", "SendRecv", "send_recv", "UlyssesAttention",
            "ulysses_attention", "GemmAllToAll", "gemm_all_to_all"]
+__all__ += ["MoeCombine", "moe_combine", "MoeDispatchGemm", "moe_dispatch_gemm", "MoeLayer", "moe_layer"]

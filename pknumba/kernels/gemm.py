@@ -1,7 +1,7 @@
 """GEMM: C = A @ B. A (M, K) row-major, B (K, N) row-major or the transpose of a row-major (N, K), C (M, N) row-major."""
 
 from ..config import GemmConfig
-from ..primitives import (accumulator, arrive, expect, fence_async, load_async, load_multicast, mma, mma_wait, ring, store,
+from ..primitives import (accumulator, activate, arrive, expect, fence_async, load_async, load_multicast, mma, mma_wait, ring, store,
                           store_add_async, store_async, store_async_read_wait, tile_coord, turn_pass, turn_wait, wait)
 from ..templates import LCS, Whole, multiply
 from ..tiles import Semaphore, Tile, shared
@@ -73,7 +73,7 @@ class Gemm(LCS):
 
     @staticmethod
     def consumer(cfg, g, s, task):              # a warpgroup
-        acc = Gemm.product(cfg, g, s, task)
+        acc = activate(Gemm.product(cfg, g, s, task), cfg.activation)
         if cfg.ping_pong:                       # tile after tile: a short loop may be done before the other's panels are out
             _, phase = ring(task.turn, 1)
             wait(s.c_turn[0], phase ^ 1)

@@ -1,6 +1,8 @@
 """The vocabulary of kernels. Each primitive is a plain function (its body is the CPU meaning); beside it stands its PTX."""
 
+from .activation import activate
 from .boxes import copy_box, entry, reduce_box
+from .carrying import carry, post, weigh
 from .clusters import load_multicast, send_async
 from .elements import cast, exp2, fill, fill_rows, log2, mask, maximum, minimum, row_max, row_sum
 from .index import div, i32, least, mod, most, ring, tile_coord
@@ -8,6 +10,7 @@ from .meetings import announce, await_all, tick, times
 from .mma import accumulator, as_operand, mma, mma_wait
 from .multimem import all_reduce, broadcast, reduce, take
 from .packets import reduce_packets, send_packets
+from .routing import deal, drop, put, tally
 from .rows import normalise, over_warps, squares
 from .ragged import load_ragged_async, look, store_ragged_async
 from .semaphore import arrive, expect, wait
@@ -26,4 +29,5 @@ __all__ = ["accumulator", "all_reduce", "announce", "arrive", "as_float", "as_op
            "reduce_packets", "rescale", "ring", "row_max", "row_numbers", "row_shares", "row_sum", "row_total", "send_async",
            "send_packets", "signal", "signal_all", "squares", "stamp", "store", "store_add_async", "store_async",
            "store_async_read_wait", "store_async_wait", "store_max_async", "store_min_async", "store_ragged_async", "store_rows",
-           "sync", "take", "tick", "tile_coord", "times", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until"]
+           "sync", "take", "tick", "tile_coord", "times", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until",
+           "activate", "carry", "deal", "drop", "post", "put", "tally", "weigh"]

@@ -14,8 +14,8 @@ from .lcs import LCS
 class Grouped(LCS):
     """An LCS kernel with a tensor ``ends``: the row at which each group ends. Roles are given GroupTasks.
 
-    Numbers: ``groups``; ``rows`` of all groups at most; ``cols``: tile columns; ``turns`` that a block has at most; ``lead``: see above. Ends that fall, or lie beyond ``rows``, count as the nearest
-    that do not.
+    Numbers: ``groups``; ``rows`` of all groups at most; ``cols``: tile columns; ``turns`` that a block has at most; ``lead``: see above.
+    Ends that fall, or lie beyond ``rows``, count as the nearest that do not.
     """
 
     kinds = {"ends": "int32"}

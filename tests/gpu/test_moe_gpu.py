@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from pknumba import GroupedGemmConfig, World, config, grouped_gemm
+from pknumba import GroupedGemmConfig, World, config, grouped_gemm, moe_layer
 from pknumba.runtime import driver
 
+from ..kernels.experts import Problem
 from ..kernels.products import DTYPES, matrix, reference
 from .arrays import assert_untouched, guarded, on_device, signs, to_numpy, torch
+from .test_gemm_all_reduce_gpu import ranks, under_mps, warm
 
 AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
@@ -85,3 +87,90 @@ def test_same_bits_each_time(world):
     found = [grouped_gemm(world, a, b, ends)[:500].clone() for _ in range(20)]
     torch.cuda.synchronize()
     assert all(torch.equal(x, found[0]) for x in found)
+
+
+# ---- over ranks
+
+def layers(world, problems, calls, **options):
+    """The layer with new values in the same arrays, no host synchronisation between; results are checked afterwards."""
+    mine = [on_any(x) for x in problems[0].mine(world.rank)[:3]]
+    w1, w2 = (on_any(w) for w in problems[0].mine(world.rank)[3:])
+    inputs = [[on_any(x) for x in p.mine(world.rank)[:3]] for p in problems]
+    moe_layer(world, *mine, w1, w2, activation="relu", experts=problems[0].experts, **options)
+    warm(world)
+    kept, late = [], np.random.default_rng(7).integers(0, world.size, calls)
+    for number in range(calls):
+        for array, values in zip(mine, inputs[number % len(problems)]):
+            array.copy_(values)
+        if late[number] == world.rank:
+            torch.cuda._sleep(1_000_000)
+        kept.append(moe_layer(world, *mine, w1, w2, activation="relu", experts=problems[0].experts, **options))
+    world.synchronize()
+    for number, out in enumerate(kept):
+        problems[number % len(problems)].check(world.rank, to_numpy(out), "relu", f"call {number}")
+
+
+def on_any(x):
+    """A NumPy array of any dtype on the device."""
+    return on_device(x) if x.dtype.itemsize == 2 else torch.from_numpy(x).cuda()
+
+
+def same_weights(problems):
+    """The problems, with the first one's experts."""
+    for p in problems[1:]:
+        p.w1, p.w2 = problems[0].w1, problems[0].w2
+    return problems
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_layer(size):
+    """Experts fewer than ranks, more, not a multiple of them; 20 calls in a row, ranks late in turn."""
+    def main(world):
+        for shape in ((130, 2, 5, 72, 136, 264), (64, 1, 2, 64, 64, 64), (100, 3, 2 * size + 1, 200, 40, 72)):
+            layers(world, same_weights([Problem(i, size, *shape, exact=True) for i in range(3)]), 20)
+
+    ranks(size, main)
+
+
+@pytest.mark.parametrize("activation, dtype, columns", [("silu", "bfloat16", True), ("gelu", "float16", False)])
+def test_activations(activation, dtype, columns):
+    problem = Problem(3, 2, 96, 2, 4, 136, 104, 72, dtype)
+
+    def main(world):
+        x, indices, weights, w1, w2 = problem.mine(world.rank)
+        w1, w2 = (on_any(np.ascontiguousarray(w.transpose(0, 2, 1))).transpose(1, 2) if columns else on_any(w) for w in (w1, w2))
+        out = moe_layer(world, on_any(x), on_any(indices), on_any(weights), w1, w2, activation=activation)
+        world.synchronize()
+        problem.check(world.rank, to_numpy(out), activation)
+
+    ranks(2, main)
+
+
+def test_graph_of_the_layer():
+    """Captured once; the router's choice and everything else changes from replay to replay."""
+    problems = same_weights([Problem(i, 1, 150, 2, 6, 64, 128, 64, exact=True) for i in range(4)])
+
+    def main(world):
+        mine = [on_any(x) for x in problems[0].mine(0)]
+        inputs = [[on_any(x) for x in p.mine(0)[:3]] for p in problems]
+        out = torch.empty(150, 64, dtype=torch.bfloat16, device="cuda")
+        run = lambda: moe_layer(world, *mine, activation="relu", out=out)        # noqa: E731
+        run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+        for number in range(12):
+            for array, values in zip(mine, inputs[number % 4]):
+                array.copy_(values)
+            out.fill_(float("nan"))
+            graph.replay()
+            problems[number % 4].check(0, to_numpy(out), "relu", f"replay {number}")
+
+    ranks(1, main)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_processes_under_mps(size):
+    """500 calls of every rank in a process of its own, all on one GPU by CUDA IPC."""
+    under_mps(size, "many_layers.py", 120)

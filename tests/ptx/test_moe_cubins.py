@@ -3,9 +3,11 @@
 import pytest
 
 from pknumba import config, lowering
-from pknumba.kernels import GroupedGemm
+from pknumba.config import CommConfig, MoeConfig
+from pknumba.kernels import GroupedGemm, MoeCombine, MoeDispatchGemm
+from pknumba.kernels.moe_dispatch_gemm import Route
 
-from .test_cubins import expect_instructions, expect_main_loop, expect_panels_handed_over
+from .test_cubins import expect_instructions, expect_main_loop, expect_panels_handed_over, released
 
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
 
@@ -13,11 +15,10 @@ SHIPPED = [fields for fields, *_ in config._GEMMS]
 
 
 def cases():
-    """(kernel, configuration): all that ships, dtypes and layouts of B in turn."""
-    for i, fields in enumerate([{}, *SHIPPED]):
-        for layout in (True, False) if i < 3 else (i % 2 == 0,):
-            cfg = GroupedGemm.config(b_transposed=layout, dtype=("bfloat16", "float16")[i % 2], **fields)
-            yield pytest.param(GroupedGemm, cfg, id=f"{i}-{'nk' if layout else 'kn'}")
+    """(kernel, configuration): all that ships, dtypes and layouts of B in turn; the default in both."""
+    for i, fields in enumerate([SHIPPED[1], *SHIPPED]):
+        cfg = GroupedGemm.config(b_transposed=i % 2 == 0, dtype=("bfloat16", "float16")[i // 2 % 2], **fields)
+        yield pytest.param(GroupedGemm, cfg, id=f"{i}-{'nk' if cfg.b_transposed else 'kn'}")
 
 
 @pytest.mark.parametrize("kernel, cfg", list(cases()))
@@ -39,3 +40,32 @@ def expect_groups(code):
     assert code.find("UTMALDG.4D") and code.find("UTMALDG.3D") and len(code.find("UTMASTG.4D")) == code.counts()["UTMASTG"]
     first = code.find("LDG.E")[0]
     assert code.find("ACQBULK")[0] < first, "where groups end may be what the last kernel wrote"
+
+
+EXPERTS = [(MoeDispatchGemm, {}), (MoeCombine, dict(b_transposed=False)), (MoeCombine, SHIPPED[5]),
+           (MoeDispatchGemm, dict(SHIPPED[2], activation="silu", b_transposed=False, dtype="float16"))]
+
+
+@pytest.mark.parametrize("kernel, fields", EXPERTS, ids=lambda x: "-".join(map(str, x.values())) if isinstance(x, dict) else x.__name__)
+def test_experts(kernel, fields, disassemble):
+    """No spill and no notice; rows move in units of 16 bytes; what tells of them releases, and who waits acquires, at system scope."""
+    cfg = MoeConfig(**fields)
+    cfg.check()
+    cubin, record = lowering.build(kernel.plan(cfg))
+    assert (record["spill"], record["stack"], record["notices"], record["threads"]) == (0, 0, [], 128 * (cfg.consumers + 1))
+    code = disassemble(cubin)
+    expect_instructions(kernel, cfg, record, code, code.counts())
+    expect_panels_handed_over(code)
+    expect_groups(code)
+    signals = code.find("REDG.E.ADD.STRONG.SYS")
+    assert signals and len(signals) == code.counts()["REDG"] and all(released(code, n) for n in signals)
+    polls = code.find("LDG.E.STRONG.SYS")
+    assert polls and all(code.after(n, "CCTL.IVALL", 3) is not None for n in polls)
+    assert code.find("LDG.E.128.STRONG.SYS") and code.find("STG.E.128.STRONG.SYS")
+
+
+def test_route(disassemble):
+    cubin, record = lowering.build(Route.plan(CommConfig(dtype="int32")))
+    assert (record["spill"], record["stack"], record["notices"], record["threads"]) == (0, 0, [], 512)
+    counts = disassemble(cubin).counts()
+    assert counts["VOTE"] + counts["VOTEU"] and counts["POPC"] and not counts["CALL"]

@@ -1,0 +1,91 @@
+"""Mixture of experts, second half: experts' results are multiplied once more, go back to their tokens' ranks, and are summed there."""
+
+from ..config import MoeConfig
+from ..primitives import carry, div, i32, least, look, mod, post, store_async_wait, wait_until, weigh
+from ..templates import Experts, combine
+from .grouped_gemm import GroupedGemm
+
+
+class MoeCombine(Experts, GroupedGemm):
+    """Compute SMs multiply tiles of rows; communicators send each row that is complete to its token's rank, where it has a place for
+    each slot, and then sum this rank's tokens, as soon as all of a token's rows have landed."""
+
+    config = MoeConfig
+    tensors, symmetric = ("A", "B", "C", "ends", "source", "Z", "place", "weights", "out"), ("Z",)
+    counters = ("done", "landed", "left")
+    kinds = {**GroupedGemm.kinds, "source": "int32", "place": "int32", "weights": "float32"}
+    numbers = {**Experts.numbers, "top_k": 1, "tokens": 1}
+
+    @staticmethod
+    def bands(cfg, g):
+        """Tile columns of each row of each band that are in C."""
+        return g.done
+
+    @staticmethod
+    def share(cfg, g):
+        """A row is complete with all its tile columns."""
+        return g.cols
+
+    @staticmethod
+    def errands(cfg, g, total):
+        """One for each row, then one for each token."""
+        return i32(total + g.tokens)
+
+    @staticmethod
+    def storer(cfg, g, s, task):
+        GroupedGemm.storer(cfg, g, s, task)
+        low = i32(task.first + task.row * cfg.tile_m)
+        high = least(low + cfg.tile_m, task.end)
+        middle = least(high, (div(low, cfg.tile_m) + 1) * cfg.tile_m)
+        store_async_wait(0)                     # written to C, not merely read from shared memory
+        post(g.done, div(low, cfg.tile_m), g.rank, middle - low)
+        if high > middle:                       # a tile may lie in two bands
+            post(g.done, div(middle, cfg.tile_m), g.rank, high - middle)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):          # a warp
+        if task.id < task.step:
+            MoeCombine.send(cfg, g, s, task)
+        else:
+            MoeCombine.sum(cfg, g, s, task)
+
+    @staticmethod
+    def send(cfg, g, s, task):
+        """A row to where its token is."""
+        wait_until(g.done, div(task.id, cfg.tile_m), i32(g.epoch * cfg.tile_m * g.cols))
+        name = look(g.source, task.id)
+        carry(g.Z, mod(name, g.slots), g.C, task.id, div(name, g.slots))
+        post(g.landed, div(mod(name, g.slots), g.top_k), div(name, g.slots))
+
+    @staticmethod
+    def sum(cfg, g, s, task):
+        """A token of this rank; slots that were dropped have nothing to wait for."""
+        token, missing = i32(task.id - task.step), i32(0)
+        for i in range(g.top_k):
+            if look(g.place, i32(token * g.top_k + i)) < 0:
+                missing = i32(missing + 1)
+        post(g.landed, token, g.rank, missing)
+        wait_until(g.landed, token, i32(g.epoch * g.top_k))
+        weigh(g.out, token, g.Z, g.weights, g.place, g.top_k)
+
+
+def moe_combine(world, Y, routes, B, weights, *, out=None, config=None, stream=None):
+    """out[t] = sum over slots j of weights[t, j] * (Y @ B of their experts)[row of slot (t, j)]; collective.
+
+    Args:
+        world: World of this rank; every rank calls with arrays of the same shapes and dtype.
+        Y: (capacity, K) bfloat16 or float16, rows contiguous: the result of ``moe_dispatch_gemm``, or anything made of it row by row.
+        routes: the Routes that came with it; no other dispatch of that shape may have been called since.
+        B: (this rank's experts, K, N) of Y's dtype, contiguous; or the transpose of contiguous (.., N, K).
+        weights: (T, k) float32, contiguous, on the device: of each slot of this rank's tokens.
+        out: (T, N) of Y's dtype, rows contiguous; made with Y's library if None.
+        config: MoeConfig; chosen by shape if None. stream: as in ``gemm``.
+
+    Returns: out (T, N). Each row of a product is rounded once to the dtype, a token's sum is made in float32 in the order of its slots
+    and rounded once: the same bits each time. Slots that were dropped count as zero. The world keeps symmetric memory of T * k * N
+    elements for this shape.
+
+    Raises: ShapeError, DTypeError, LayoutError, ConfigError, ContractError, WorldError on every rank, before anything is launched;
+    HangError if a rank does not come.
+    """
+    return combine(MoeCombine, world, Y, routes, B, weights, out, config, stream)

@@ -1,0 +1,118 @@
+"""Mixture of experts, first half: tokens go to the ranks that have their experts, and are multiplied there as they arrive."""
+
+from ..config import CommConfig, MoeConfig
+from ..primitives import (arrive, carry, deal, div, drop, expect, i32, least, load_async, load_ragged_async, look, mod, post, put, ring,
+                          tally, wait, wait_until)
+from ..templates import Comm, Experts, dispatch, routed
+from .grouped_gemm import GroupedGemm
+
+
+class Route(Comm):
+    """What a router's indices mean: every rank counts its tokens for each expert, tells all, and deals out rows of the experts' ranks.
+
+    ``starts``: for each rank, entries below each expert and below all. ``place``: row of each of this rank's slots, or -1. ``source``:
+    rank * slots + slot of each row of this rank's experts. ``ends``: rows at which those end.
+    """
+
+    tensors, symmetric, counters = ("indices", "starts", "place", "source", "ends"), ("starts", "source"), ("counted", "dealt")
+    kinds = dict.fromkeys(tensors, "int32")
+    numbers = {"slots": 1, "experts": 1, "capacity": 1}
+    operator = "moe_dispatch_gemm"
+
+    @classmethod
+    def driver(kernel, role):
+        """Two rounds with a meeting after each."""
+        return lambda communicate, _: routed(kernel, communicate)
+
+    @staticmethod
+    def home(cfg, g, expert):
+        """(rank that has an expert, the first of that rank's experts)."""
+        rows, extra = div(g.experts, g.world_size), mod(g.experts, g.world_size)
+        long = extra * (rows + 1)
+        owner = div(expert, rows + 1) if expert < long else i32(extra + div(expert - long, rows))
+        return owner, i32(owner * rows + least(owner, extra))
+
+    @staticmethod
+    def count(cfg, g, s, task):                 # a warp: entries below an expert
+        put(g.starts, i32(g.rank * (g.experts + 1) + task.id), tally(g.indices, g.slots, task.id), True)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):          # a warp: rows for an expert; after the last, entries that are no expert's
+        if task.id == g.experts:
+            drop(g.indices, g.slots, g.experts, g.place)
+        else:
+            owner, first = Route.home(cfg, g, task.id)
+            row, end = i32(0), i32(0)
+            for rank in range(g.world_size):
+                at = i32(rank * (g.experts + 1))
+                begin, here, after = look(g.starts, at + first), look(g.starts, at + task.id), look(g.starts, at + task.id + 1)
+                row = i32(row + (after if rank < g.rank else here) - begin)
+                end = i32(end + after - begin)
+            deal(g.indices, g.slots, task.id, row, g.capacity, g.place, g.source, owner, i32(g.rank * g.slots))
+            if owner == g.rank:
+                put(g.ends, task.id - first, least(end, g.capacity))
+
+
+class MoeDispatchGemm(Experts, GroupedGemm):
+    """Communicators fetch rows from the ranks that have them, in the order of experts; compute SMs multiply tiles whose rows have come."""
+
+    config = MoeConfig
+    tensors, symmetric, counters = ("A", "B", "C", "ends", "source", "X"), ("X",), ("arrived", "left")
+    kinds = {**GroupedGemm.kinds, "source": "int32"}
+    numbers = {**Experts.numbers, "top_k": 1}
+
+    @staticmethod
+    def bands(cfg, g):
+        """Rows of each band that have come."""
+        return g.arrived
+
+    @staticmethod
+    def errands(cfg, g, total):
+        """A few rows each."""
+        return div(total + cfg.piece_m - 1, cfg.piece_m)
+
+    @staticmethod
+    def loader(cfg, g, s, task):                # one thread: waits for the bands of its tile
+        low = task.first + task.row * cfg.tile_m
+        for band in range(div(low, cfg.tile_m), div(least(low + cfg.tile_m, task.end) - 1, cfg.tile_m) + 1):
+            wait_until(g.arrived, i32(band), i32(g.epoch * cfg.tile_m))
+        GroupedGemm.loader(cfg, g, s, task)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):          # a warp: a few rows of this rank's experts
+        first = i32(task.id * cfg.piece_m)
+        end = least(first + cfg.piece_m, task.step)
+        for row in range(first, end):
+            name = look(g.source, i32(row))
+            carry(g.A, i32(row), g.X, div(mod(name, g.slots), g.top_k), None, div(name, g.slots))
+        post(g.arrived, div(first, cfg.tile_m), g.rank, end - first)
+
+
+def moe_dispatch_gemm(world, X, indices, B, *, activation=None, experts=None, capacity=None, out=None, config=None, stream=None):
+    """The rows of all ranks' tokens that belong to this rank's experts, each times its expert's matrix; collective.
+
+    The experts 0 .. E - 1 are divided over ranks as by ``numpy.array_split``. Row by row: experts in order, for each the ranks in order,
+    for each its slots (t, j) with ``indices[t, j] == expert`` in order: ``X[t] @ B[expert]``. Nothing is read by the host.
+
+    Args:
+        world: World of this rank; every rank calls with arrays of the same shapes and dtype.
+        X: (T, H) bfloat16 or float16 tokens of this rank, rows contiguous. A SymmetricArray of this world is read in place; any other
+            costs a copy into symmetric memory that the world keeps for this shape.
+        indices: (T, k) int32, contiguous, in the device's memory: experts of each token. One that is no expert's is dropped.
+        B: (this rank's experts, H, N) of X's dtype, contiguous; or the transpose, ``x.transpose(0, 2, 1)``, of contiguous (.., N, H).
+        activation: "none", "relu", "silu" or "gelu" of the product, in float32, before it is rounded; None: as config says, or "none".
+        experts: E; None: world.size times those of B.
+        capacity: rows for this rank's experts at most; what comes later is dropped. None: size * T * k, where nothing can be dropped.
+        out: (capacity, N) of the same dtype, rows contiguous; made with X's library if None.
+        config: MoeConfig; chosen by shape if None. stream: as in ``gemm``; to be passed where two streams work at once, since calls of
+            one shape share tables.
+
+    Returns: (Y (capacity, N), Routes). Rows beyond the last expert's are as they were. ``Routes.ends`` is where experts' rows end (as the
+    ``offsets`` of ``grouped_gemm``), ``Routes.place`` (T, k) the row of each slot on its expert's rank, -1 if dropped; both int32 on the
+    device, valid until the next call of this shape. ``moe_combine`` takes the Routes.
+
+    Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError on every rank, before anything is launched; HangError if a
+    rank does not come.
+    """
+    return dispatch((Route, CommConfig(dtype="int32")), MoeDispatchGemm, world, X, indices, B, activation, experts, capacity, out,
+                    config, stream)

@@ -1,0 +1,134 @@
+"""Rows of matrices carried by warps, between ranks or within one, and counters that say how many have come.
+
+Rows lie on 16 bytes and own the rest of the 16 bytes in which they end: they move as whole units.
+"""
+
+import numpy as np
+
+from ..interpreter import read, write
+from ..lowering import need, primitive
+from .halves import KIND
+from .signal import _address, _peer
+from .units import UNIT, Units
+
+#: Units of 16 bytes that a lane moves at once: when it copies, and when it adds.
+_COPIES, _SUMS = 8, 2
+
+
+def _base(p, tensor_at, row, peer):
+    """Address of a row of this rank's matrix, or of a peer's."""
+    start, pitch = p.tensor(tensor_at, "pointer", "pitch")
+    if peer is not None:
+        table, = p.tensor(tensor_at, "peers")
+        start = p.field(p.i64, p.b.add(table, p.wide(p.b.shl(peer, p.const(3)))), 0)
+    return p.b.add(start, p.b.mul(p.wide(row), pitch))
+
+
+def _steps(p, tensor_at, itemsize, unroll):
+    """``for offsets, inside in ...``: emit code for a lane's next ``unroll`` units of a row."""
+    b, c = p.b, p.const
+    cols, = p.tensor(tensor_at, "cols")
+    units = b.udiv(b.add(p.scale(cols, itemsize), c(UNIT - 1)), c(UNIT))
+    for step in p.loop(b.udiv(b.add(units, c(32 * unroll - 1)), c(32 * unroll))):
+        mine = [b.add(b.add(p.scale(step, 32 * unroll), p.lane()), c(32 * i)) for i in range(unroll)]
+        yield [p.wide(p.scale(unit, UNIT)) for unit in mine], [b.icmp_unsigned("<", unit, units) for unit in mine]
+
+
+@primitive(scope="warp")
+def carry(to, to_row, source, row, to_peer=None, peer=None):
+    """Row ``to_row`` of rank ``to_peer``'s ``to`` = row ``row`` of rank ``peer``'s ``source``.
+
+    Args:
+        to, source: ``g.name`` (M, N) of one dtype and width. to_row, row: integers. to_peer, peer: ranks; None: this one.
+
+    Raises ContractError for tensors of two dtypes.
+
+    PTX: ld.relaxed.sys.global.v4.b32, st.relaxed.sys.global.v4.b32.
+    """
+    shape = 1, source.shape[-1]
+    write(to.window((to_row, 0), shape, to_peer), read(source.window((row, 0), shape, peer)))
+
+
+@carry.lowering
+def _(to, to_row, source, row, to_peer, peer):
+    need(to.dtype == source.dtype, f"{to.role.name}: carry from {source.ident} ({source.dtype}) to {to.ident} ({to.dtype}). Rows are "
+         "copied as they are. Use tensors of one dtype.")
+    u = Units("carry", to.dtype, _COPIES)
+
+    def emit(p, to_at, to_row, source_at, row, to_peer, peer):
+        here, there = _base(p, source_at, row, peer), _base(p, to_at, to_row, to_peer)
+        for offsets, inside in _steps(p, source_at, u.itemsize, _COPIES):
+            u.store(p, there, offsets, inside, u.load(p, here, offsets, inside))
+    return emit
+
+
+@primitive(scope="warp")
+def weigh(out, row, parts, weights, place, count):
+    """Row ``row`` of ``out`` = sum over i < count of weights[row, i] * (row n of ``parts``), n = count * row + i, where place[n] is not -1.
+
+    The sum is made in float32 in the order of i and rounded once; of nothing it is 0.
+
+    Args:
+        out, parts: ``g.name`` (M, N), (M * count, N), bfloat16 or float16, of this rank. weights: ``g.name`` (M, count) float32.
+        place: ``g.name``, M * count int32. row, count: integers.
+
+    Raises ContractError for other dtypes.
+
+    PTX: ld.relaxed.sys.global.v4.b32, fma.rn.f32, cvt.rn, st.relaxed.sys.global.v4.b32.
+    """
+    shape, total = (1, out.shape[-1]), np.zeros((1, out.shape[-1]), np.float32)
+    w, kept = read(weights.window((row, 0), (1, count))), read(place.window((0, row), (1, count)))
+    for i in range(count):
+        if kept[0, i] >= 0:
+            total = total + w[0, i] * read(parts.window((row * count + i, 0), shape)).astype(np.float32)
+    write(out.window((row, 0), shape), total)
+
+
+@weigh.lowering
+def _(out, row, parts, weights, place, count):
+    need(out.dtype == parts.dtype and out.dtype in KIND and weights.dtype == "float32" and place.dtype == "int32",
+         f"{out.role.name}: weigh of {parts.ident} ({parts.dtype}) by {weights.ident} ({weights.dtype}) into {out.ident} ({out.dtype}). It "
+         "takes bfloat16 or float16, float32 weights, int32 places.")
+    u = Units("weigh", out.dtype, _SUMS)
+
+    def emit(p, out_at, row, parts_at, weights_at, place_at, count):
+        b = p.b
+        first, there = b.mul(row, count), _base(p, out_at, row, None)
+        scales, = p.tensor(weights_at, "pointer")
+        places, = p.tensor(place_at, "pointer")
+        for offsets, inside in _steps(p, out_at, u.itemsize, _SUMS):
+            total = u.variable(p, _SUMS * u.width)
+            for i in p.loop(count):
+                far = p.wide(b.shl(b.add(first, i), p.const(2)))
+                kept = p("ld.relaxed.gpu.global.b32 $0, [$1];", b.add(places, far), out=[p.i32])
+                with p.when(b.icmp_signed(">=", kept, p.const(0))):
+                    weight = p("ld.global.f32 $0, [$1];", b.add(scales, far), out=[p.f32])
+                    values = u.values(p, u.load(p, _base(p, parts_at, b.add(first, i), None), offsets, inside))
+                    sums = [p("fma.rn.f32 $0, $1, $2, $3;", weight, x, old, out=[p.f32], pure=True)
+                            for x, old in zip(values, p.elements(b.load(total)))]
+                    b.store(p.pack(sums), total)
+            u.store(p, there, offsets, inside, u.words(p, p.elements(b.load(total))))
+    return emit
+
+
+@primitive(scope=("thread", "warp"))
+def post(counters, number, peer, n=1):
+    """Everything this worker wrote, then n more on a counter of rank ``peer`` (release, system scope).
+
+    Args:
+        counters: ``g.name``; number: index of the counter; peer: rank; n: how much to add.
+
+    PTX: fence.proxy.async in every thread, bar.warp.sync, fence.acq_rel.sys and red.relaxed.sys.global.add.u32 by one of them.
+    """
+    counters.add(peer, number, n)
+
+
+@post.lowering
+def _(counters, number, peer, n):
+    def emit(p, counters_at, number, peer, n):
+        p("fence.proxy.async;")
+        if counters.role.scope == "warp":
+            p("bar.warp.sync 0xffffffff;")
+        with p.leader(counters.role.scope):
+            p("fence.acq_rel.sys; red.relaxed.sys.global.add.u32 [$0], $1;", _address(p, _peer(p, counters_at, peer), number), n)
+    return emit

@@ -1,0 +1,156 @@
+"""Where tokens go: counting and dealing out the entries of a router's table, by warps. Tables are rows of int32 in global memory.
+
+An entry of the table ``indices`` is the number of an expert; one that is no expert's is dropped. Entries are dealt in their order, so
+the result is the same whoever computes it.
+"""
+
+import numpy as np
+
+from ..interpreter import read, write
+from ..lowering import Int, primitive
+
+#: Vectors of 32 entries that a warp loads at once.
+_AHEAD = 4
+
+
+def _address(p, tensor_at, number, peer=None):
+    """Address of an integer of this rank's tensor, or of a peer's."""
+    start, = p.tensor(tensor_at, "pointer")
+    if peer is not None:
+        table, = p.tensor(tensor_at, "peers")
+        start = p.field(p.i64, p.b.add(table, p.wide(p.b.shl(peer, p.const(3)))), 0)
+    return p.b.add(start, p.wide(p.b.shl(number, p.const(2))))
+
+
+def _entries(p, indices_at, count):
+    """``for slot, inside, value in ...``: emit code for this lane's entries, ``_AHEAD`` of them loaded at once."""
+    b, c = p.b, p.const
+    text = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.b32 $0, -1; @p ld.global.b32 $0, [$1]; }"
+    for turn in p.loop(b.udiv(b.add(count, c(32 * _AHEAD - 1)), c(32 * _AHEAD))):
+        slots = [b.add(b.add(p.scale(turn, 32 * _AHEAD), p.lane()), c(32 * i)) for i in range(_AHEAD)]
+        inside = [b.icmp_unsigned("<", slot, count) for slot in slots]
+        values = [p(text, _address(p, indices_at, slot), b.zext(here, p.i32), out=[p.i32]) for slot, here in zip(slots, inside)]
+        yield from zip(slots, inside, values)
+
+
+def _vote(p, condition):
+    """The lanes for which a condition holds, as bits."""
+    text = "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.ballot.b32 $0, p, 0xffffffff; }"
+    return p(text, p.b.zext(condition, p.i32), out=[p.i32])
+
+
+def _ones(p, bits):
+    return p("popc.b32 $0, $1;", bits, out=[p.i32], pure=True)
+
+
+@primitive(scope="warp")
+def tally(indices, count, bound):
+    """How many of the first ``count`` entries are at least 0 and below ``bound``.
+
+    Args:
+        indices: ``g.name``, int32 of this rank that an earlier launch wrote; count, bound: integers.
+
+    PTX: ld.global.b32, vote.sync.ballot, popc.
+    """
+    values = read(indices.span(0, count))
+    return int(((values >= 0) & (values < bound)).sum())
+
+
+@tally.lowering
+def _(indices, count, bound):
+    def emit(p, indices_at, count, bound):
+        total = p.variable(p.i32, 0)
+        for _, _, value in _entries(p, indices_at, count):
+            below = p.b.and_(p.b.icmp_signed(">=", value, p.const(0)), p.b.icmp_signed("<", value, bound))
+            p.b.store(p.b.add(p.b.load(total), _ones(p, _vote(p, below))), total)
+        return p.b.load(total)
+    return Int, emit
+
+
+@primitive(scope="warp")
+def deal(indices, count, expert, row, end, place, source, peer, name):
+    """Each entry that names ``expert`` gets the next of rank ``peer``'s rows from ``row`` on, as long as they lie before ``end``.
+
+    Args:
+        indices, count: as in ``tally``. expert, row, end: integers.
+        place: ``g.name`` of this rank: place[slot] becomes the row, or -1 if it does not lie before ``end``.
+        source: symmetric ``g.name``: source[row] of rank ``peer`` becomes name + slot.
+
+    PTX: ld.global.b32, vote.sync.ballot, popc, st.relaxed.sys.global.b32.
+    """
+    slots = np.flatnonzero(read(indices.span(0, count)) == expert)
+    kept = slots[:max(0, int(end) - int(row))]
+    write(source.span(4 * int(row), len(kept), peer), kept + int(name))
+    for i, slot in enumerate(slots):
+        write(place.span(4 * int(slot), 1), row + i if i < len(kept) else -1)
+
+
+@deal.lowering
+def _(indices, count, expert, row, end, place, source, peer, name):
+    def emit(p, indices_at, count, expert, row, end, place_at, source_at, peer, name):
+        b, c, slot_of = p.b, p.const, p.variable(p.i32, 0)
+        b.store(row, slot_of)
+        before = p("mov.u32 $0, %lanemask_lt;", out=[p.i32], pure=True)
+        store = "st.relaxed.sys.global.b32 [$0], $1;"
+        for slot, inside, value in _entries(p, indices_at, count):
+            mine = b.and_(inside, b.icmp_signed("==", value, expert))
+            votes, next_row = _vote(p, mine), b.load(slot_of)
+            own = b.add(next_row, _ones(p, b.and_(votes, before)))
+            keep = b.and_(mine, b.icmp_signed("<", own, end))
+            with p.when(mine):
+                p(store, _address(p, place_at, slot), b.select(keep, own, c(-1)))
+            with p.when(keep):
+                p(store, _address(p, source_at, own, peer), b.add(name, slot))
+            b.store(b.add(next_row, _ones(p, votes)), slot_of)
+    return emit
+
+
+@primitive(scope="warp")
+def drop(indices, count, experts, place):
+    """place[slot] = -1 for each entry that is no expert's: below 0, or not below ``experts``.
+
+    Args:
+        indices, count, place: as in ``deal``; experts: how many there are.
+
+    PTX: ld.global.b32, st.relaxed.sys.global.b32.
+    """
+    values = read(indices.span(0, count))
+    for slot in np.flatnonzero((values < 0) | (values >= experts)):
+        write(place.span(4 * int(slot), 1), -1)
+
+
+@drop.lowering
+def _(indices, count, experts, place):
+    def emit(p, indices_at, count, experts, place_at):
+        for slot, inside, value in _entries(p, indices_at, count):
+            with p.when(p.b.and_(inside, p.b.icmp_unsigned(">=", value, experts))):
+                p("st.relaxed.sys.global.b32 [$0], $1;", _address(p, place_at, slot), p.const(-1))
+    return emit
+
+
+@primitive(scope="warp")
+def put(table, number, value, everywhere=False):
+    """table[number] = value, of this rank or of every rank. Peers read it after an ``announce`` of this block.
+
+    Args:
+        table: ``g.name``, int32, symmetric if ``everywhere``; number, value: integers; everywhere: constant bool.
+
+    PTX: st.relaxed.sys.global.b32, by a lane for each rank.
+    """
+    for peer in range(table.world_size) if everywhere else [table.rank]:
+        write(table.span(4 * int(number), 1, peer), value)
+
+
+@put.lowering
+def _(table, number, value, everywhere):
+    from .meetings import _ranks
+    store, all_of_them = "st.relaxed.sys.global.b32 [$0], $1;", bool(getattr(everywhere, "literal_value", False))
+
+    def emit(p, table_at, number, value, _):
+        if all_of_them:
+            for rank in _ranks(p, *p.tensor(table_at, "world")):
+                p(store, _address(p, table_at, number, rank), value)
+        else:
+            with p.leader("warp"):
+                p(store, _address(p, table_at, number), value)
+    return emit

@@ -1,0 +1,161 @@
+"""Calls that send tokens to experts: what their arguments must be, what ranks agree on, and the launches of a call in a row."""
+
+from collections import namedtuple
+
+from ..errors import LayoutError, ShapeError, WorldError
+from . import arguments
+from .agreement import agreed, least_sms, remember
+from .call import describe_hang, prepare
+from .expert_calls import ExpertCall, Routes, Tables
+from .fast import fingerprint, is_symmetric, stream_source
+from .forms import share
+from .group_calls import _columns, ragged
+from .transfers import DeviceComm, InterpretedComm
+from .transfers import Workspace as Meeting
+
+#: A dispatch's arguments as ``runtime.describe`` sees them.
+Given = namedtuple("Given", "x indices b out columns experts capacity symmetric")
+
+
+def dispatch(route, kernel, world, X, indices, B, activation, experts, capacity, out, config, stream):
+    """Arguments, result and errors are those of ``moe_dispatch_gemm``. route: (kernel that routes, its configuration)."""
+    marks = fingerprint(X), fingerprint(indices), fingerprint(B), fingerprint(out)
+    known = None not in marks[:3] and (out is None or marks[3] is not None)
+    key = (kernel, marks, activation, experts, capacity, config, stream) if known and out is not None else None
+    try:
+        call = key and world.cache.get(key)
+    except (AttributeError, TypeError):
+        call = key = None
+    if call:
+        world.check()
+    else:
+        call = DispatchCall(route, kernel, world, X, indices, B, activation, experts, capacity, out, config, stream)
+        if key and world.executor == "gpu":
+            remember(world.cache, key, call)
+    call.run(call.stream())
+    return call.out, Routes(call.tables, call.tables.ends, call.tables.place)
+
+
+class DispatchCall(ExpertCall):
+    """A dispatch of these arrays: checked, agreed with the other ranks, and packed."""
+
+    def __init__(self, route, kernel, world, X, indices, B, activation, experts, capacity, out, config, stream):
+        self._start(kernel, world)
+        given = agreed(world, self.name, kernel, lambda: check(self.name, kernel, world, X, indices, B, experts, capacity, out, config),
+                       lambda g: {"X.shape": list(g.x.shape), "top k": g.indices.shape[1], "N": g.b.shape[2], "dtype": g.x.dtype,
+                                  "experts": g.experts, "capacity": g.capacity, "config": repr((config, activation)),
+                                  "X": f"symmetric array {g.symmetric}" if g.symmetric else "no symmetric array"})
+        self.stream = stream_source(world, stream, X)
+        self.out = _result(X, given) if out is None else out
+        (t, h), top_k, n = given.x.shape, given.indices.shape[1], given.b.shape[2]
+        at = stream if stream is None else self.stream()
+        key = "tables", t * top_k, given.experts, given.capacity, at
+        if key not in world.cache:
+            world.cache[key] = Tables(world, t * top_k, given.experts, given.capacity)
+        self.tables = tables = world.cache[key]
+        if 0 in (t, top_k, h, n, given.capacity):
+            raise ShapeError(f"{self.name}: X {tuple(given.x.shape)}, indices {tuple(given.indices.shape)}, N = {n}, capacity = "
+                             f"{given.capacity}. None may be 0. Leave the call out.")
+        changes = {} if activation is None else {"activation": activation}
+        cfg = self._configured(config, t * top_k, -(-given.experts // world.size), n, h, given.x.dtype, given.columns, **changes)
+        self._route(*route, tables, given.indices, at)
+        numbers = self._numbers(cfg, tables, n, h, top_k=top_k)
+        workspace, first = self._workspace(cfg, tables, n, h, numbers["bands"], at)
+        from ..runtime import arrays
+        c = arrays.describe(self.out, "out")
+        matrices = {"A": ragged(self._buffer(workspace, given.capacity, h, given.x.dtype)), "B": self._experts(given.b, given.columns),
+                    "C": ragged(self._kept(self.out, c)), "ends": tables.row(tables.ends), "source": tables.row(tables.source),
+                    "X": self._tokens(X, given, at)}
+        self.launches.append(prepare(kernel, world, cfg, matrices, numbers, workspace).fire)
+        self._ready(first)
+
+    def _tokens(self, X, given, at):
+        """X in memory that peers see."""
+        if is_symmetric(X):
+            return self._shared(X)
+        key = "tokens", tuple(given.x.shape), given.x.dtype, at
+        if key not in self.world.cache:
+            self.world.cache[key] = self.world.symmetric(given.x.shape, given.x.dtype)
+        array = self.world.cache[key]
+        if self.world.executor == "interpreter":
+            self.before.append(lambda s: array.local.__setitem__(..., given.x.owner))
+        else:
+            from ..runtime import driver
+            x, (rows, cols) = given.x, given.x.shape
+            pitch = x.strides[0] if rows > 1 else cols * 2
+            self.before.append(lambda s: driver.copy_2d(array.pointer, array.pitch, x.pointer, pitch, cols * 2, rows, s))
+        return self._shared(array)
+
+    def _route(self, kernel, cfg, tables, indices, at):
+        """The launch that fills the tables."""
+        world = self.world
+        cfg = cfg.replace(blocks=max(1, min(-(-(tables.experts + 1) // cfg.warps), least_sms(world))))
+        key = "workspace", kernel, cfg, tables.slots, tables.experts, tables.capacity, at
+        if key not in world.cache:
+            made = {n: world.counters(f"{self.name}.{n}", world.size * cfg.blocks) for n in kernel.counters}
+            context = world.context(names=lambda record: describe_hang(kernel, cfg, record)) if world.executor == "gpu" else None
+            world.cache[key] = Meeting(made, context, {})
+        flat = indices.owner.reshape(-1) if world.executor == "interpreter" else indices
+        views = dict(indices=tables.private(flat), starts=tables.shared(tables.starts), place=tables.private(tables.place),
+                     source=tables.shared(tables.source), ends=tables.private(tables.ends))
+        numbers = dict(slots=tables.slots, experts=tables.experts, capacity=tables.capacity)
+        launch = (DeviceComm if world.executor == "gpu" else InterpretedComm)(kernel, world, cfg, views, numbers, world.cache[key])
+        self.launches.append(lambda s: launch.fire(s, None))
+
+
+def _result(X, given):
+    from ..runtime import arrays
+    return arrays.empty_like_library(X.local if is_symmetric(X) else X, (given.capacity, given.b.shape[2]), given.x.dtype)
+
+
+def check(name, kernel, world, X, indices, B, experts, capacity, out, config):
+    """Given. Raises the error of the first rule that is broken."""
+    from ..runtime import arrays
+    arguments.check_config(name, kernel, config)
+    if is_symmetric(X) and X.world is not world:
+        raise WorldError(f"{name}: X belongs to another world. It must be memory of the world that is passed. Make it by world.symmetric.")
+    named = ("X", X.local if is_symmetric(X) else X), ("indices", indices), ("B", B)
+    x, i, b = (arguments.home(name, world, label, arrays.describe(y, label)) for label, y in named)
+    for label, y, dims in (("X", x, 2), ("indices", i, 2), ("B", b, 3)):
+        if len(y.shape) != dims:
+            raise ShapeError(f"{name}: {label} has shape {tuple(y.shape)}. It must have {dims} dimensions. Reshape it.",
+                             shape=tuple(y.shape))
+    arguments.check_kinds(name, x.dtype, b.dtype, i.dtype, "X", "indices")
+    if i.shape[0] != x.shape[0] or b.shape[1] != x.shape[1]:
+        raise ShapeError(f"{name}: X {tuple(x.shape)}, indices {tuple(i.shape)} and B {tuple(b.shape)} do not fit. There are indices for "
+                         "every token, and X's columns equal B's rows. Transpose B's last two dimensions, or count again.")
+    arguments.check_rows(name, "X", x.shape, x.strides, x.dtype)
+    if i.strides[1] != 4 and i.shape[1] > 1 or i.strides[0] != 4 * i.shape[1] and i.shape[0] > 1:
+        raise LayoutError(f"{name}: indices have strides {tuple(i.strides)}. They must be contiguous. Pass a copy.")
+    for label, value in (("experts", experts), ("capacity", capacity)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise ShapeError(f"{name}: {label} = {value!r}. It is a positive int, or None. Count again.")
+    experts = world.size * b.shape[0] if experts is None else experts
+    mine = share(experts, world.size, world.rank)[1]
+    if b.shape[0] != mine:
+        raise ShapeError(f"{name}: B has {b.shape[0]} matrices. Rank {world.rank}'s share of {experts} experts is {mine}. Pass "
+                         "numpy.array_split(B, world.size)[world.rank].", shape=tuple(b.shape))
+    capacity = capacity or world.size * i.shape[0] * i.shape[1]
+    if world.size * max(capacity, i.shape[0] * i.shape[1]) >= 2**31:
+        raise ShapeError(f"{name}: {capacity} rows for each of {world.size} ranks. Tables hold 32-bit numbers. Split the call.")
+    columns = _columns(name, b)
+    if out is not None:
+        arguments.check_out(name, world, out, x.dtype, (capacity, b.shape[2]))
+    return Given(x, i, b, out, columns, experts, capacity, X.number if is_symmetric(X) else 0)
+
+
+def kept_result(world, X, indices, W, capacity, stream):
+    """Memory for a first product of that shape, which the world keeps; None where shapes do not fit (the check says so)."""
+    from ..runtime import arrays
+    try:
+        x = X.local if is_symmetric(X) else X
+        shape = capacity or world.size * indices.shape[0] * indices.shape[1], W.shape[2]
+        key = "first product", shape, arrays.describe(x, "X").dtype, stream, arrays.library_of(x)
+        if key not in world.cache:
+            world.cache[key] = arrays.empty_like_library(x, shape, key[2])
+        return world.cache[key]
+    except (AttributeError, IndexError, TypeError):
+        return None
+
+
+__all__ = ["dispatch", "kept_result"]
