@@ -16,7 +16,7 @@ SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: What has its own tests (tests/scripts/test_shell.py, tests/checking/test_command.py, test_mps.py), needs a GPU, or writes to the
 #: repository.
 ELSEWHERE = ("./scripts/demo", "./scripts/test", "./scripts/setup", "source .venv/bin/activate", "./scripts/mps", "python benchmarks/",
-             "mpirun -n 2 python benchmarks/", "jupyter ", "pip install", "mkdocs serve",
+             "mpirun -n 2 python benchmarks/", "jupyter ", "pip install",
              "python -m pknumba check kernels.py:MyKernel --mutate")
 #: What measures on a GPU.
 MEASURES = (" --gpu", "scripts/tune.py")

@@ -1,10 +1,17 @@
-"""Hooks of mkdocs: the order of the pages, a reference made from what the package exports, and the notebooks as pages."""
+"""Builds the documentation site with Zensical: the pages of docs/, a reference made from what the package exports, the notebooks.
 
+    python scripts/build_site.py                # build/site, and status 1 for a warning or a picture that is not there
+    python scripts/build_site.py --serve
+"""
+
+import argparse
 import ast
 import json
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
-
-from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
 #: (section, pages). Pages that are not there yet are left out; any other page of docs/ goes under "More".
@@ -104,31 +111,66 @@ def notebook(path):
     return "\n\n".join(parts)
 
 
-def on_files(files, config):
-    """Add the pages that are made here, and take away what is no page."""
-    for name, text in reference().items():
-        files.append(File.generated(config, f"reference/{_slug(name)}.md", content=f"# {name}\n\n{text}\n"))
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook(path)))
-    return files
-
-
 def _slug(name):
     return name.lower().replace(" ", "-").replace("world-and-memory", "world")
 
 
-def on_config(config):
-    """The order of the pages."""
-    there = {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")}
+def navigation(there):
+    """The order of the pages, as the generator wants it. there: every page."""
     placed, nav = set(), []
     for section, pages in PAGES:
         pages = [p for p in pages if p in there]
         placed |= set(pages)
         nav += pages if section is None else [{section: pages}]
-    notebooks = [f"notebooks/{p.stem}.md" for p in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    notebooks = sorted(p for p in there if p.startswith("notebooks/"))
     nav += [{"Notebooks": notebooks}] if notebooks else []
     nav.append({"Reference": [f"reference/{_slug(name)}.md" for name in REFERENCE]})
-    rest = sorted(there - placed)
-    nav.append({"Inside": sorted(rest, key=lambda p: (p.count("/"), p))})
-    config["nav"] = nav
-    return config
+    rest = [p for p in there if p not in placed and not p.startswith(("notebooks/", "reference/"))]
+    return [*nav, {"Inside": sorted(rest, key=lambda p: (p.count("/"), p))}]
+
+
+def stage(folder):
+    """Everything that the generator reads, in a folder: the pages of docs/, those made here, and the configuration. Returns its path."""
+    docs = folder / "docs"
+    shutil.rmtree(docs, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", docs)
+    made = {f"reference/{_slug(name)}.md": f"# {name}\n\n{text}\n" for name, text in reference().items()}
+    made.update((f"notebooks/{path.stem}.md", notebook(path)) for path in sorted((ROOT / "notebooks").glob("*.ipynb")))
+    for name, text in made.items():
+        (docs / name).parent.mkdir(exist_ok=True)
+        (docs / name).write_text(text)
+    there = {p.relative_to(docs).as_posix() for p in docs.rglob("*.md")}
+    text = (ROOT / "mkdocs.yml").read_text().replace("paths: [.]", f"paths: [{json.dumps(str(ROOT))}]")
+    (folder / "mkdocs.yml").write_text(f"{text}\nnav: {json.dumps(navigation(there))}\n")
+    return folder / "mkdocs.yml"
+
+
+def lost_pictures(site):
+    """[page: picture] of pictures that pages show and the site does not have."""
+    lost = []
+    for page in sorted(site.rglob("*.html")):
+        for source in re.findall(r'<img[^>]* src="([^":]+)"', page.read_text()):
+            target = site / source.lstrip("/") if source.startswith("/") else page.parent / source
+            lost += [] if target.exists() else [f"{page.relative_to(site)}: {source}"]
+    return lost
+
+
+def main():
+    """Stage and build. Returns the exit status."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--folder", type=Path, default=ROOT / "build", help="where to build (build/); the site is in its folder site")
+    p.add_argument("--serve", action="store_true", help="show it on a local port instead, until interrupted")
+    args = p.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    config = stage(args.folder)
+    if args.serve:
+        return subprocess.run([sys.executable, "-m", "zensical", "serve", "-f", str(config)]).returncode
+    done = subprocess.run([sys.executable, "-m", "zensical", "build", "--strict", "--clean", "-f", str(config)], cwd=args.folder)
+    lost = lost_pictures(args.folder / "site")
+    pages = len(list((args.folder / "site").rglob("*.html")))
+    print("\n".join(f"lost picture: {line}" for line in lost) or f"{args.folder / 'site'}: {pages} pages", flush=True)
+    return 1 if done.returncode or lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
