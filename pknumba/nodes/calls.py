@@ -2,14 +2,15 @@
 
 from ..errors import UnsupportedError
 from ..runtime import arrays
+from ..runtime.nodes import merging
 from ..templates import arguments as products_check
-from ..templates import collected
+from ..templates import attending, collected
 from ..templates.agreement import agreed
 from ..templates.fast import empty_product, is_symmetric, stream_source
-from . import moves, products, reductions
+from . import attention, moves, products, reductions
 from .phases import Phases
 
-__all__ = ["communicate", "multiply"]
+__all__ = ["attend_ring", "communicate", "multiply", "unsupported"]
 
 _COLLECTIVES = {f.__name__: f for f in (reductions.all_reduce, reductions.reduce, reductions.reduce_scatter,
                                         moves.all_gather, moves.broadcast, moves.all_to_all)}
@@ -69,6 +70,28 @@ def multiply(kernel, world, A, B, out, config, stream, rows):
             if apart:
                 _copy_rows(memory, found.c, C)
     return _local(out)
+
+
+def attend_ring(kernel, world, q, k, v, out, lse, config, stream, causal, zigzag, rows, scale):
+    """ring_attention on every rank of all nodes; arguments, result and errors as on one node, and nodes and ranks have equal shares."""
+    name = kernel.title
+    world.check()
+    out, lse = attending.results(q, out, lse) if out is None or lse is None else (out, lse)
+    q, k, v, out = (_local(x) for x in (q, k, v, out))
+
+    def checked():
+        found = attending.check(name, kernel, world, attending.Heads(q, k, v, out, lse), config, causal, scale, 0)
+        attention.check_shares(name, world, found, zigzag, rows)
+        return found
+    found = agreed(world, name, kernel, checked, lambda found: {
+        "q.shape": found.q.shape, "k.shape": found.k.shape, "v.shape": found.v.shape, "dtype": found.q.dtype, "config": repr(config),
+        "causal": causal, "zigzag": zigzag, "rows": rows, "scale": scale})
+    if 0 not in (*found.q.shape, *found.k.shape):
+        pointer = stream_source(world, stream, q)()
+        with world.inside(name), merging.on(q, pointer):
+            phases = Phases(world, name, found.q.dtype, pointer)
+            attention.ring_attention(phases, found, q, k, v, out, lse, causal, zigzag, scale, config)
+    return out, lse
 
 
 def _local(x):

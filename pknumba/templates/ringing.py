@@ -23,6 +23,9 @@ def ring_rows(rows, size, rank, zigzag=False):
 def attend_ring(kernel, world, q, k, v, out, lse, config, stream, *, causal, zigzag, rows, scale):
     """(O, lse) by ``kernel``. Arguments, result and errors are those of the public operators."""
     zigzag = bool(causal) if zigzag is None else zigzag
+    if getattr(world, "spans", False):
+        from .. import nodes
+        return nodes.attend_ring(kernel, world, q, k, v, out, lse, config, stream, causal, zigzag, rows, scale)
     return remembered(RingCall, kernel, world, q, k, v, out, lse, config, stream, causal=causal, scale=scale, zigzag=zigzag, rows=rows)
 
 

@@ -14,6 +14,7 @@ import time
 import torch
 
 import pknumba
+import pknumba.templates.ringing
 from pknumba import World
 from pknumba.templates.forms import share
 
@@ -62,20 +63,31 @@ def product(world, name, call):
     return (getattr(pknumba, name)(world, A, B) != want).any()
 
 
+def ring(world, name, call):
+    """As collective, for ring_attention, causal and not; within a hundredth."""
+    rows, causal = 128 * world.size, call % 2 == 1
+    q, k, v = (torch.randn((1, 4, rows, 64), generator=torch.Generator("cuda").manual_seed(call + i), device="cuda").half() for i in range(3))
+    mine = torch.from_numpy(pknumba.templates.ringing.ring_rows(rows, world.size, world.rank, causal)).cuda()
+    o, _ = pknumba.ring_attention(world, *(x[:, :, mine].contiguous() for x in (q, k, v)), causal=causal)
+    want = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=causal)[:, :, mine]
+    return ((o.float() - want).abs() > 1e-2).any()
+
+
 def play(world, arguments):
     """Every operator; whether a result was wrong on any rank."""
     torch.cuda.set_device(world.device)
     failed = False
     if world.rank == 0:
         print(world, world.across, flush=True)
-    for name in (*CASES, *PRODUCTS):
-        if arguments.only not in name or name == "all_to_all" and world.spans and not world.layout.even:
+    uneven = world.spans and not world.layout.even
+    for name in (*CASES, *PRODUCTS, "ring_attention"):
+        if arguments.only not in name or uneven and name in ("all_to_all", "ring_attention"):
             continue
         start, wrong = time.perf_counter(), torch.zeros((), dtype=torch.int64, device="cuda")
         for call in range(arguments.calls):
             if call % 7 == world.rank % 7:
                 torch.cuda._sleep(200_000)
-            wrong += (product if name in PRODUCTS else collective)(world, name, call)
+            wrong += (product if name in PRODUCTS else collective if name in CASES else ring)(world, name, call)
         world.synchronize()
         everyone = world.allgather((int(wrong), world.across.engine.sent if world.spans else 0))
         failed |= any(n for n, _ in everyone)

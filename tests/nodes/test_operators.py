@@ -218,8 +218,10 @@ def test_worlds_of_one_node():
 #: A call that cannot work -> (function(world), error, what it says).
 WRONG = {
     "inside only": (lambda w: pknumba.send_recv(w, np.ones(3, "f4"), [(0, 1)]), UnsupportedError, "send_recv: this world spans 2 nodes"),
-    "ring": (lambda w: pknumba.ring_attention(w, *[np.ones((1, 1, 8, 64), "float16")] * 3), UnsupportedError,
-             "ring_attention: .* Pass world.node"),
+    "ring": (lambda w: pknumba.ring_attention(w, *[np.ones((1, 1, 8, 64), "float16")] * 3), ShapeError,
+             "ring_attention: ranks are 2 on node local.0, 1 on node local.1"),
+    "ulysses": (lambda w: pknumba.ulysses_attention(w, *[np.ones((1, 3, 8, 64), "float16")] * 3), UnsupportedError,
+                "ulysses_attention: .* Pass world.node"),
     "norm": (lambda w: pknumba.all_reduce_rmsnorm(w, *[np.ones((3, 8), "float16")] * 2, np.ones(8, "float16")), UnsupportedError,
              "all_reduce_rmsnorm: this world spans 2 nodes"),
     "splits": (lambda w: pknumba.all_to_all(w, np.ones(3, "f4"), scatter_splits=(1, 1, 1)), UnsupportedError, "all_to_all with splits"),

@@ -1,0 +1,63 @@
+"""Attention over several sets of keys, put together by their log-sum-exp, with the functions of the arrays' own library."""
+
+import sys
+from contextlib import nullcontext
+
+__all__ = ["add", "begin", "can_merge", "finish", "on", "packed"]
+
+_LIBRARIES = ("numpy", "cupy", "torch")
+
+
+def _library(x):
+    return sys.modules[next(name for name in _LIBRARIES if any(kind.__module__.partition(".")[0] == name for kind in type(x).__mro__))]
+
+
+def can_merge(x):
+    """Whether an array's library has the functions."""
+    return any(kind.__module__.partition(".")[0] in _LIBRARIES for kind in type(x).__mro__)
+
+
+def _float(x):
+    return x.float() if hasattr(x, "float") else x.astype("float32")
+
+
+def packed(x, rows):
+    """The first rows of every head, without gaps."""
+    part = x[:, :, :rows]
+    return part.contiguous() if hasattr(part, "contiguous") else _library(x).ascontiguousarray(part)
+
+
+def begin(o, lse):
+    """[O in float32, log-sum-exp], to be added to."""
+    return [_float(o), lse]
+
+
+def add(total, more, first):
+    """Add (O, log-sum-exp) of further keys to the rows from ``first`` on. A row that sees none of them has -inf."""
+    xp, (o, lse) = _library(total[1]), more
+    old = total[1][:, :, first:]
+    top = xp.maximum(old, lse)
+    base = xp.where(top == -float("inf"), xp.zeros_like(top), top)
+    a, b = xp.exp(old - base), xp.exp(lse - base)
+    weight = a + b
+    safe = xp.where(weight == 0, xp.ones_like(weight), weight)
+    total[0][:, :, first:] = (total[0][:, :, first:] * a[..., None] + _float(o) * b[..., None]) / safe[..., None]
+    total[1][:, :, first:] = xp.where(weight == 0, top, base + xp.log(safe))
+
+
+def finish(total, out, lse):
+    """Round to the results."""
+    o = total[0]
+    out[...] = o.to(out.dtype) if hasattr(o, "to") and hasattr(o, "float") else o.astype(out.dtype)
+    if lse is not False:
+        lse[...] = total[1]
+
+
+def on(x, stream):
+    """Context in which the library of ``x`` works on a stream (pointer)."""
+    library = _library(x)
+    if library.__name__ == "torch" and x.is_cuda:
+        return library.cuda.stream(library.cuda.ExternalStream(stream, x.device))
+    if library.__name__ == "cupy":
+        return library.cuda.ExternalStream(stream)
+    return nullcontext()
