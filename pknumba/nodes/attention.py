@@ -22,8 +22,8 @@ def check_shares(name, world, found, zigzag, rows):
                          "numbers of ranks.", nodes=list(world.layout.names))
     mine, pieces = found.k.shape[2], 2 if zigzag else 1
     if found.q.shape[2] != mine or mine % pieces or rows not in (None, mine * world.size):
-        raise ShapeError(f"{name}: {found.q.shape[2]} rows of q, {mine} of k, {rows} in all, for {world.size} ranks on several nodes. Every "
-                         f"rank has as many, and a multiple of {pieces}. Pad the sequence.", rows=rows)
+        raise ShapeError(f"{name}: {found.q.shape[2]} rows of q, {mine} of k, {rows} in all, for {world.size} ranks on several nodes. "
+                         f"Every rank has as many, and a multiple of {pieces}. Pad the sequence.", rows=rows)
     if not merging.can_merge(found.q.owner):
         raise UnsupportedError(f"{name}: q is a {type(found.q.owner).__name__}. What nodes give is merged by q's library. Pass a NumPy, "
                                "CuPy or torch array.")

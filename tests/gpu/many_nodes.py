@@ -66,7 +66,8 @@ def product(world, name, call):
 def ring(world, name, call):
     """As collective, for ring_attention, causal and not; within a hundredth."""
     rows, causal = 128 * world.size, call % 2 == 1
-    q, k, v = (torch.randn((1, 4, rows, 64), generator=torch.Generator("cuda").manual_seed(call + i), device="cuda").half() for i in range(3))
+    generators = (torch.Generator("cuda").manual_seed(3 * call + i) for i in range(3))
+    q, k, v = (torch.randn((1, 4, rows, 64), generator=g, device="cuda").half() for g in generators)
     mine = torch.from_numpy(pknumba.templates.ringing.ring_rows(rows, world.size, world.rank, causal)).cuda()
     o, _ = pknumba.ring_attention(world, *(x[:, :, mine].contiguous() for x in (q, k, v)), causal=causal)
     want = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=causal)[:, :, mine]
