@@ -267,6 +267,7 @@ OPERATORS |= {c.name: c for c in (
 )}
 
 sys.path.append(str(Path(__file__).parent))
-import expert_operators  # noqa: E402 - it extends the classes above
+import attention_operators  # noqa: E402 - they extend the classes above
+import expert_operators  # noqa: E402
 
-OPERATORS |= expert_operators.OPERATORS
+OPERATORS |= expert_operators.OPERATORS | attention_operators.OPERATORS

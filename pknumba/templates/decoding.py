@@ -1,10 +1,12 @@
 """Calls of attention of one query for each sequence: heads that share keys become queries, keys are cut into parts."""
 
 from .. import config as configs
-from ..errors import ShapeError
+from ..errors import LayoutError, PknumbaError, ShapeError
+from ..tiles import ITEMSIZE
 from .agreement import agreed, least_sms
 from .attending import AttentionCall, _local, check, fitted, remembered
 from .call import Matrix, Workspace
+from .geometry import is_contiguous
 
 #: Parts that the keys of a head are cut into at most, on a rank.
 _MOST_PARTS = 32
@@ -14,7 +16,7 @@ def attend_decode(kernel, world, q, k, v, out, lse, config, stream, *, scale):
     """(O, lse) by ``kernel``. Arguments, result and errors are those of the public operator."""
     q4, o4, l3 = (_grouped(x, k) for x in (q, out, lse))
     o, sums = remembered(DecodeCall, kernel, world, q4, k, v, o4, l3, config, stream, scale=scale, shape=_shape(q))
-    return (o.reshape(q.shape) if out is None else _local(out)), (sums.reshape(q.shape[:2]) if lse is None else _local(lse))
+    return (_reshaped(o, q.shape) if out is None else _local(out)), (_reshaped(sums, q.shape[:2]) if lse is None else _local(lse))
 
 
 def _shape(x):
@@ -26,8 +28,19 @@ def _grouped(x, k):
     shape, pairs = _shape(x), (*_shape(k), 0, 0)[1]
     if len(shape) < 2 or not pairs or shape[1] % pairs:
         return x
-    x = _local(x)
-    return x.reshape((shape[0], pairs, shape[1] // pairs, *shape[2:]))
+    return _reshaped(_local(x), (shape[0], pairs, shape[1] // pairs, *shape[2:]))
+
+
+def _reshaped(x, shape):
+    """x with another shape, without a copy; x itself where its elements lie apart (the check says so)."""
+    from ..runtime import DeviceArray, arrays
+    try:
+        info = arrays.describe(x)
+    except PknumbaError:
+        return x
+    if not is_contiguous(info.shape, info.strides, ITEMSIZE.get(info.dtype, 1)):
+        return x
+    return x.reshape(shape) if hasattr(x, "reshape") else DeviceArray(info.pointer, shape, info.dtype, info.device, owner=x)
 
 
 class DecodeCall(AttentionCall):
@@ -43,6 +56,9 @@ class DecodeCall(AttentionCall):
             if len(k) == 4 and (not k[1] or shape[1] % k[1]):
                 raise ShapeError(f"{self.name}: {shape[1]} query heads for {k[1]} heads of k and v. Each of these serves equally many. "
                                  "Repeat some.", heads=shape[1], pairs=k[1])
+            for label, x, n in (("q", heads.q, 3), ("out", heads.out, 3), ("lse", heads.lse, 2)):
+                if len(k) == 4 and len(_shape(x)) == n:
+                    raise LayoutError(f"{self.name}: {label} has elements apart. It must be contiguous. Pass a copy.")
             return check(self.name, self.kernel, self.world, heads, config, False, scale, 0)
         if self.world.size == 1:
             return checked()
