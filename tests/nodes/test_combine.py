@@ -5,9 +5,11 @@ import pytest
 
 from pknumba import World, lowering
 from pknumba.config import CommConfig
+from pknumba.errors import WorldError
 from pknumba.nodes.combine import Combine
 from pknumba.nodes.cuts import chunks, equal, overlaps, owned, spread, tree
 from pknumba.nodes.memory import Memory
+from pknumba.runtime.nodes import Layout
 
 from ..kernels.collectives import DTYPES, numbers
 from ..kernels.definitions import reduced
@@ -39,6 +41,16 @@ def test_cubin(fields):
     cubin, record = lowering.build(Combine.plan(CommConfig(**fields)))
     assert (record["spill"], record["stack"], record["notices"]) == (0, 0, []) and record["counters"] == [] or not record["counters"]
     assert len(cubin) > 1000
+
+
+def test_layouts():
+    layout = Layout([(0, 1), (2,), (3, 4, 5)], ["alpha", "beta", "alpha"])
+    assert layout.names == ["alpha+0", "beta", "alpha+1"] and layout.sizes == (2, 1, 3) and not layout.even and layout.common == 6
+    assert layout.home[4] == (2, 1) and layout.rank_of(2, 1) == 4
+    part = layout.part([4, 3, 1])
+    assert part.groups == ((0, 1), (2,)) and part.names == ["alpha+1", "alpha+0"]
+    with pytest.raises(WorldError, match=r"node a has ranks 0, 2\. The ranks of a node are consecutive\. .*--map-by slot"):
+        Layout([(0, 2), (1, 3)], ["a", "b"])
 
 
 def test_intervals():
