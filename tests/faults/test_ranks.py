@@ -35,7 +35,7 @@ def test_killed(job, when):
     shared()
     tell(call)
     """)
-    assert done.status != 0 and done.seconds < 20, done
+    assert done.status != 0 and done.seconds < 30, done
     found = errors(done)
     assert found and set(found) <= {0, 2}, done.text    # on a busy machine the launcher's SIGTERM may be before one of them
     for text in found.values():
@@ -59,7 +59,7 @@ def test_raises_in_its_kernel_or_its_program(job):
     assert done.status != 0 and done.text.count("KeyError: 'no such layer'") >= 1, done.text
     for rank in (0, 2):
         assert re.match(r"WorldError: World: rank 1 failed: KeyError: 'no such layer'", errors(done)[rank]), done.text
-    assert done.seconds < 15
+    assert done.seconds < 30
 
 
 @pytest.mark.parametrize("how", ["with", "bare"])
@@ -80,7 +80,7 @@ def test_raises_on_the_stand_in_for_gpus(job, stub_library, how):  # noqa: F811
     else:
         body(world)
     """, {"PKNUMBA_LIBCUDA": stub_library, "PYTHONWARNINGS": "ignore"})
-    assert done.status != 0 and done.seconds < 15, done
+    assert done.status != 0 and done.seconds < 30, done
     for rank in (0, 1):
         assert re.match(r"WorldError: World: rank 2 failed: .*ValueError: mine", errors(done)[rank]), done.text
 
@@ -95,7 +95,7 @@ def test_leaves_without_a_word(job, stub_library):  # noqa: F811
     tell(world.barrier)
     """, {"PKNUMBA_LIBCUDA": stub_library, "PYTHONWARNINGS": "ignore"})
     assert "WorldError: World: rank 1 is gone: its program ended, and did not close the world" in errors(done)[0], done.text
-    assert done.seconds < 15
+    assert done.seconds < 30
 
 
 def test_ctrl_c_in_one_rank(job):
@@ -116,7 +116,7 @@ def test_ctrl_c_in_one_rank(job):
     assert found[1].startswith("KeyboardInterrupt"), done.text
     for rank in (0, 2):
         assert re.match("WorldError: World: rank 1 failed: .*KeyboardInterrupt", found[rank]), done.text
-    assert done.seconds < 20
+    assert done.seconds < 30
 
 
 def test_ctrl_c_for_the_whole_job(job):
@@ -129,7 +129,7 @@ def test_ctrl_c_for_the_whole_job(job):
         time.sleep(60)
     world.barrier()
     """, interrupt=("waiting", signal.SIGINT))
-    assert done.status != 0 and done.seconds < 15
+    assert done.status != 0 and done.seconds < 30
 
 
 def test_calls_something_else(job):

@@ -259,10 +259,10 @@ print(hashlib.sha256(cubin).hexdigest(), record["threads"], record["spill"], f"{
 
 @pytest.mark.ptx
 @pytest.mark.timeout(300)
-def test_four_processes_on_an_empty_cache(folder):
+def test_eight_compilers_on_an_empty_cache(folder):
     start = functools.partial(subprocess.Popen, [sys.executable, "-W", "ignore", "-c", SCRIPT], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    running = [start() for _ in range(4)]
+    running = [start() for _ in range(8)]
     answers = [p.communicate(timeout=240) for p in running]
     assert all(p.returncode == 0 for p in running), answers
     for out, _ in answers:
