@@ -146,12 +146,12 @@ class Attention(LCS):
 
     @staticmethod
     def weigh(cfg, g, scores, top, total):
-        """(weights of a block as an operand, new maxima, new sums, what old sums are to be multiplied by)."""
+        """(weights of a block, new maxima, new sums, what old sums are to be multiplied by)."""
         scale = as_float(g.scale)
         new = climb(top, row_max(scores), as_float(g.slack))
         shrink = exp2((top - new) * scale)
         weights = exp2(scores * scale - new * scale)
-        return as_operand(weights, cfg.dtype), new, total * shrink + row_shares(weights), shrink
+        return weights, new, total * shrink + row_shares(weights), shrink
 
     @staticmethod
     def consumer(cfg, g, s, task):              # a warpgroup: queries task.part of the tile
@@ -166,7 +166,8 @@ class Attention(LCS):
         arrive(s.k_empty[stage])
         start = i32((Attention.blocks(cfg, g, task.first, i32(0)) - 1) * cfg.kv)
         scores = Attention.hide(cfg, g, scores, first, i32(0), start)
-        p, top, total, shrink = Attention.weigh(cfg, g, scores, top, total)
+        weights, top, total, shrink = Attention.weigh(cfg, g, scores, top, total)
+        p = as_operand(weights, cfg.dtype)
         for hop in range(g.world_size if cfg.spread else i32(1)):
             count = Attention.blocks(cfg, g, task.first, i32(hop))
             clear = Attention.reach(cfg, g, first, Attention.source(cfg, g, i32(hop)))      # keys that all queries of this part see
@@ -184,11 +185,11 @@ class Attention(LCS):
                 if cfg.causal or cfg.spread:
                     if start + cfg.kv > clear:
                         scores = Attention.hide(cfg, g, scores, first, i32(hop), start)
-                new, top, total, shrink = Attention.weigh(cfg, g, scores, top, total)
-                o = mma_wait(o, 0, p, new, total)
+                weights, top, total, shrink = Attention.weigh(cfg, g, scores, top, total)
+                o = mma_wait(o, 0, p, total)
                 arrive(s.v_empty[before])
                 o = rescale(o, shrink)
-                p = new
+                p = as_operand(weights, cfg.dtype)      # not before: an operand of a product that follows is defined after this one
             begin = i32(0)
         arrive(s.q_empty[0])
         stage, phase = ring(step, cfg.stages)
