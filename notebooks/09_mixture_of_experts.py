@@ -14,7 +14,7 @@
 # %%
 import numpy as np
 
-from pknumba import all_to_all, grouped_gemm
+from pknumba import all_to_all, grouped_gemm, moe_layer
 from pknumba.teaching import Drawing, check, run
 
 rng = np.random.default_rng(0)
@@ -174,3 +174,53 @@ check(crossing, measured, (96, 64, 4), (32, 64, 2))
 
 # %% tags=["solution"]
 check(lambda n, width, ranks: ranks * (ranks - 1) * (n // ranks) * width * 2, measured, (96, 64, 4), (32, 64, 2))
+
+# %% [markdown]
+# ## The whole layer
+#
+# Each token goes to two experts, each with two products and an activation between them, and their results are weighted and
+# added. `moe_layer` does all of it: tokens are pulled from their ranks while tiles are multiplied, and results are fetched
+# and added by the second product's communicators.
+#
+# **Exercise.** The definition for one token: x (width,), the experts that it goes to, and its weights; relu between the products.
+
+# %%
+W1 = (rng.standard_normal((EXPERTS, WIDTH, HIDDEN)) / 8).astype(np.float16)
+W2 = (rng.standard_normal((EXPERTS, HIDDEN, WIDTH)) / 8).astype(np.float16)
+indices = np.stack([rng.permutation(EXPERTS)[:2] for _ in range(TOKENS)]).astype(np.int32)
+weights = rng.random((TOKENS, 2)).astype(np.float32)
+
+
+def token(x, experts, weights):
+    return ...
+
+
+def by_slots(x, experts, weights):
+    total = np.zeros(WIDTH)
+    for e, w in zip(experts, weights):
+        total += w * (np.maximum(x.astype(float) @ W1[e].astype(float), 0) @ W2[e].astype(float))
+    return total
+
+
+check(token, by_slots, *[(x[t], indices[t], weights[t]) for t in range(4)])
+
+# %% tags=["solution"]
+def token_solved(x, experts, weights):
+    hidden = np.maximum(np.einsum("k,ekh->eh", x.astype(float), W1[experts].astype(float)), 0)
+    return np.einsum("e,eh,ehn->n", weights, hidden, W2[experts].astype(float))
+
+
+check(token_solved, by_slots, *[(x[t], indices[t], weights[t]) for t in range(4)])
+
+# %%
+def layer(world):
+    mine = np.array_split(np.arange(TOKENS), world.size)[world.rank]
+    experts = np.array_split(np.arange(EXPERTS), world.size)[world.rank]
+    X, I, S, A, B = (world.asarray(np.ascontiguousarray(a)) for a in (x[mine], indices[mine], weights[mine], W1[experts], W2[experts]))
+    return moe_layer(world, X, I, S, A, B, activation="relu", experts=EXPERTS)
+
+
+score = run(layer, 2)
+print(score)
+found, wanted = np.concatenate(score.values).astype(float), np.stack([by_slots(*t) for t in zip(x, indices, weights)])
+print("largest difference from NumPy:", round(float(abs(found - wanted).max()), 3), "in values up to", round(float(abs(wanted).max()), 1))
