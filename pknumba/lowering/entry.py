@@ -161,16 +161,17 @@ def _i32(tyctx, x):
 _COMPUTE = """
 {pad}group = warpgroup()
 {pad}tid = i32(cuda.threadIdx.x)
-{pad}tid = i32(cuda.threadIdx.x)
+{pad}{number}
 {pad}if group == {consumers}:
 {pad}    {few}
 {helpers}
 {pad}else:
 {pad}    {many}
 {pad}    consumer(cfg, bind_consumer(parameters, epoch), share_consumer(base), group, block, sms)"""
-_BESIDE = """{pad}    elif warp() >= {first}:
-{pad}        communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), i32(warp() - {first}),
-{pad}                     i32(block * {warps} + warp() - {first}), i32(sms * {warps}))"""
+#: Lanes shuffle to learn their warp's number, so all of them ask before a branch parts them.
+_BESIDE = """{pad}    elif number >= {first}:
+{pad}        communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), i32(number - {first}),
+{pad}                     i32(block * {warps} + number - {first}), i32(sms * {warps}))"""
 _COMMUNICATE = """
 {pad}workers = i32((i32(cuda.gridDim.x) - sms) * {warps})
 {pad}worker = i32((block - sms) * {warps} + warp())
@@ -195,7 +196,8 @@ def _source(plan):
     if beside:
         calls.append(_BESIDE.format(pad=pad, first=4 * consumers + len(helpers), warps=beside.workers))
     few, many = ("few()", "many()") if plan.registers[0] else ("pass", "pass")
-    compute = _COMPUTE.format(pad=pad, consumers=consumers, few=few, many=many, helpers="\n".join(calls))
+    compute = _COMPUTE.format(pad=pad, consumers=consumers, few=few, many=many, helpers="\n".join(calls),
+                              number="number = warp()" if beside else "tid = i32(cuda.threadIdx.x)")
     if not comm:
         return "\n".join(lines) + compute + ("\n    leave()" if plan.cluster > 1 else "")
     communicate = _COMMUNICATE.format(pad=pad, warps=comm.workers, only=only)

@@ -84,7 +84,8 @@ def load_async(tile, tensor, coord, sem, first_row=0, first_col=0, peer=None):
         tensor: global memory ``g.name`` (M, N), or (..., M, N).
         coord: (row, column) counted in tiles of this shape; (..., row, column) of an array of matrices.
         sem: the semaphore whose ``wait`` makes the tile readable.
-        first_row, first_col: row and column of the tensor that coordinate (0, 0) stands for.
+        first_row, first_col: row and column of the tensor that coordinate (0, 0) stands for; the column is a multiple of 16 bytes (the
+            device gives up with an illegal instruction, the interpreter raises ProtocolError).
         peer: rank whose memory is read; None: this rank's.
 
     PTX: cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.

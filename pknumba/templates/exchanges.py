@@ -30,10 +30,23 @@ class Exchanged(Whole):
         """``grid``: of the largest share; ``rows`` and ``extra``: what shares are made of; ``group``: tile rows of a share walked
         together; ``blocks``: that compute."""
         rows, extra = divmod((m, n)[form.scatter], world.size)
+        if form.apart(n, cfg, world):
+            rows, extra = _whole(form.block(world, 0, m, n)[1]), 0
         cut = cut_of(*form.block(world, 0, m, n), k, cfg)
         tasks = cut["tasks"] * world.size
         group = cfg.group_m if form.scatter else max(1, cfg.group_m // world.size)
         return {**cut, "tasks": tasks, "rows": rows, "extra": extra, "group": group, "blocks": min(tasks, sms)}
+
+    @classmethod
+    def apart(form, n, cfg, world):
+        """The shares of the columns of a row-major B: the innermost coordinate of a bulk copy is a multiple of 16 bytes."""
+        if form.scatter == 0 or cfg.b_transposed:
+            return []
+        shares = [share(n, world.size, r) for r in range(world.size)]
+        if all(first % 8 == 0 for first, _ in shares):
+            return []
+        step = _whole(shares[0][1])
+        return [(first, r * step, cols) for r, (first, cols) in enumerate(shares) if cols]
 
     @staticmethod
     def signals(numbers, world):

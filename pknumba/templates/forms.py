@@ -82,6 +82,11 @@ class Whole:
         cut = cut_of(m, n, k, cfg)
         return {**cut, "blocks": min(cut["tasks"], sms)}
 
+    @staticmethod
+    def apart(n, cfg, world):
+        """[(first column, first column in padded memory, columns)] of the parts of B that must begin on 16 bytes, where they do not."""
+        return []
+
     # ---- of kernels that make the result in symmetric memory
     @staticmethod
     def shape(world, m, n):

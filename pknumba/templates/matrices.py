@@ -71,7 +71,8 @@ class MultiplyCall:
         if first:
             workspace = world.cache[key] = Workspace(kernel, world, cfg, kernel.form.signals(numbers, world))
             workspace.memory = kernel.form.memory(world, m, n, max(k, 1), a.dtype)
-        matrices = {kernel.form.operand: self._operand(a), "B": self._operand(b, cfg.b_transposed),
+        apart = kernel.form.apart(n, cfg, world)
+        matrices = {kernel.form.operand: self._operand(a), "B": self._apart(b, apart) if apart else self._operand(b, cfg.b_transposed),
                     **kernel.form.matrices(workspace.memory, m, n, world)}
         result = self._symmetric(out, c, m, n) if kernel.shares_result() else self._result(out, c)
         matrices["out" if "out" in kernel.tensors else "C"] = result
@@ -153,6 +154,25 @@ class MultiplyCall:
         padded = self._scratch(rows * _padded(width))
         self.before.append(lambda s: driver.copy_2d(padded, _padded(width), x.pointer, pitch, width, rows, s))
         return Matrix(padded, rows, cols, _padded(width), x.dtype)
+
+    def _apart(self, x, parts):
+        """Row-major x with parts of its columns where the copy engine can begin. parts: [(first column, there, columns)]."""
+        (rows, _), size, total = x.shape, ITEMSIZE[x.dtype], sum(parts[-1][1:])
+        if self.world.executor == "interpreter":
+            import numpy as np
+            padded = np.zeros((rows, total), x.owner.dtype)
+
+            def copy(stream):
+                for first, there, cols in parts:
+                    padded[:, there:there + cols] = x.owner[:, first:first + cols]
+            self.before.append(copy)
+            return self._local(padded)
+        from ..runtime import driver
+        pitch, given = _padded(total * size), x.strides[0] if rows > 1 else x.shape[1] * size
+        padded = self._scratch(rows * pitch)
+        for first, there, cols in parts:
+            self.before.append(partial(driver.copy_2d, padded + there * size, pitch, x.pointer + first * size, given, cols * size, rows))
+        return Matrix(padded, rows, total, pitch, x.dtype)
 
     def _scratch(self, nbytes):
         from ..runtime import DeviceArray

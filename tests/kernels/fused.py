@@ -106,13 +106,18 @@ class Rank:
         own = {form.operand: self.a, "B": self.b_memory, "out" if "out" in kernel.tensors else "C": self.c}
         self.matrices = {name: Matrix(arrays=[x if r == me.rank else None for r in range(me.size)]) for name, x in own.items()}
         self.matrices.update(form.matrices(form.memory(me, m, n, k, cfg.dtype), m, n, me))
-        self.memory, self.parts = None, form.parts(me, m, n)
+        self.memory, self.parts, self.apart = None, form.parts(me, m, n), form.apart(n, cfg, me)
+        if self.apart:
+            self.spread, self.spread_around = guarded((k, sum(self.apart[-1][1:])))
+            self.matrices["B"] = Matrix(arrays=[self.spread if r == me.rank else None for r in range(me.size)])
         if kernel.shares_result():
             array = me.symmetric(form.shape(me, m, n), cfg.dtype)
             self.memory, self.matrices["C"] = array.peer(me.rank), form.shared(me, array, m, n, False)
 
     def poison(self):
-        """What the call writes is NaN before."""
+        """What the call writes is NaN before; parts of B lie where the copy engine can begin."""
+        for first, there, cols in self.apart:
+            self.spread[:, there:there + cols] = self.b[:, first:first + cols]
         self.c[...] = np.nan
         if self.memory is not None:
             self.memory[...] = np.nan

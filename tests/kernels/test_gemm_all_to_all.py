@@ -2,12 +2,13 @@
 
 import importlib
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pknumba import GemmAllToAllConfig, World, gemm_all_to_all
-from pknumba.errors import ConfigError, ShapeError, WorldError
+from pknumba.errors import ConfigError, ProtocolError, ShapeError, WorldError
 from pknumba.kernels.gemm_all_to_all import ColumnsAndColumns, ColumnsAndRows, GemmAllToAll, RowsAndRows
 from pknumba.templates import delivery
 
@@ -43,6 +44,26 @@ def test_fifty_calls(kernel, world, policy, completion):
 @ALL
 def test_shares_without_elements(kernel):
     fused.run(kernel, fused.toy(kernel), 8, 3, 5, 7, calls=2, **fused.schedule(KERNELS.index(kernel)))
+
+
+@pytest.mark.parametrize("n", [16, 40, 44])
+def test_shares_of_columns_begin_where_the_copy_engine_can(n):
+    """On 16 bytes: as they lie, or after a copy to padded memory."""
+    cfg, world = fused.toy(ColumnsAndRows, b_transposed=False), SimpleNamespace(rank=0, size=2)
+    assert bool(ColumnsAndRows.form.apart(n, cfg, world)) == (n // 2 % 8 > 0)
+    assert not ColumnsAndRows.form.apart(n, cfg.replace(b_transposed=True), world) and not GemmAllToAll.form.apart(n, cfg, world)
+    fused.run(ColumnsAndRows, cfg, 2, 20, n, 20)
+
+
+def test_a_column_that_the_copy_engine_cannot_begin_at():
+    """On the device an illegal instruction; the interpreter says what is wrong."""
+    class Bare(ColumnsAndRows):
+        class form(ColumnsAndRows.form):
+            @classmethod
+            def apart(form, n, cfg, world):
+                return []
+    with pytest.raises(ProtocolError, match="first_col = 22 of float32. The innermost coordinate of a bulk copy is a multiple of 16 bytes"):
+        fused.run(Bare, fused.toy(Bare, b_transposed=False), 2, 20, 44, 20)
 
 
 def play(kernel, n):
