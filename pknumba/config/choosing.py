@@ -12,10 +12,11 @@ _GEMMS = (
     (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24), 0.75),
     (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, group_m=24), 0.5),
 )
-#: Tiles whose depth a cluster may share, their rates, and the sizes of cluster.
+#: Tiles whose depth a cluster may share, and their rates.
 _SPLITS = (
-    (dict(tile_m=128, tile_n=128, stages=6, c_stages=1, split_k=True), 0.79, (2, 4, 8)),
-    (dict(tile_m=64, tile_n=128, stages=8, c_stages=1, consumers=1, split_k=True), 0.55, (2, 4, 8)),
+    (dict(tile_m=128, tile_n=128, stages=6, c_stages=1, split_k=True), 0.79),
+    (dict(tile_m=64, tile_n=128, stages=8, c_stages=1, consumers=1, split_k=True), 0.55),
+    (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, split_k=True), 0.4),
 )
 #: Seconds in which the blocks of a cluster meet, first and last, and in which those that share a depth add up: measured likewise.
 _MEET, _ADD_UP = 0.9e-6, 2e-6
@@ -28,6 +29,8 @@ _FLOPS, _ADD_RATE = 7.1e14, 3.25e11
 #: Lines of L2 that an SM gets in the time in which it multiplies 128 x 64 by 64 x 256 at rate 1: measured with rows that begin 16
 #: bytes off.
 _SM_LINES = 535
+#: SMs of an H200 in groups that clusters cannot leave.
+_GROUPS = (18, 18, 18, 16, 16, 16, 16, 14)
 #: Numbers of communicating SMs to choose among.
 _COMM_SMS = (1, 2, 4, 8, 16, 24, 32)
 
@@ -85,7 +88,7 @@ def _variants(sms, lines, clusters):
     if 2 in clusters and sms >= 2 and max(lines) > 1:           # clusters of four leave SMs idle
         yield from ((dict(fields, cluster=2), rate) for fields, rate in _GEMMS)
     if len(clusters) > 1:
-        yield from ((dict(fields, cluster=c), rate) for fields, rate, sizes in _SPLITS for c in sizes if c <= sms)
+        yield from ((dict(fields, cluster=c), rate) for fields, rate in _SPLITS for c in range(2, min(sms, 8) + 1))
 
 
 def _seconds(m, n, k, sms, lines, rate, tile_m, tile_n, cluster=1, split_k=False, ping_pong=False, **_):
@@ -99,5 +102,5 @@ def _seconds(m, n, k, sms, lines, rate, tile_m, tile_n, cluster=1, split_k=False
 
 
 def _clusters(sms, size):
-    """How many clusters are resident at once, at least: the blocks of one lie in one group of 14 to 18 SMs."""
-    return sms // size if size <= 2 else max(1, sms * 15 // (16 * size))
+    """How many clusters are resident at once: the blocks of one lie in one group of SMs."""
+    return sms // size if size <= 2 else max(1, sum(group // size for group in _GROUPS) * sms // sum(_GROUPS))

@@ -22,8 +22,8 @@ class GemmConfig(Config):
             while the other multiplies; otherwise they share the rows of a tile.
         group_m: tile rows walked together, for reuse in L2.
         cluster: blocks, 1, 2 or 4, whose tiles lie above each other and share B: each loads a part of it and sends it to all.
-        split_k: the blocks of a cluster (2, 4 or 8) have one tile and each multiplies a part of the depth; then each sums a share of the
-            columns. For few tiles and long sums.
+        split_k: the blocks of a cluster (2 to 8) have one tile and each multiplies a part of the depth; then as many of them as divide
+            the columns sum a share each. For few tiles and long sums.
         dtype: "bfloat16" or "float16". b_transposed: B is the transpose of a row-major (N, K) array. Both are set by the
             call from its arrays.
     """
@@ -70,9 +70,14 @@ class GemmConfig(Config):
         return self.cluster if self.split_k else 1
 
     @property
+    def sharers(self):
+        """Blocks of a cluster that sum and store a share of a tile whose depth is split."""
+        return next(n for n in (8, 4, 2, 1) if n <= self.depths and self.tile_n % (16 * n) == 0)
+
+    @property
     def share_n(self):
         """Columns of a tile that a block stores."""
-        return self.tile_n // self.depths
+        return self.tile_n // self.sharers
 
     @property
     def panel_n(self):
@@ -148,13 +153,12 @@ class GemmConfig(Config):
     def _split_rules(self):
         if not self.split_k:
             return []
-        sums, ring = 2 * 4 * self.tile_m * self.tile_n, self.stages * (self.tile_m + self.tile_n) * self.tile_k * ITEMSIZE[self.dtype]
+        sums = 4 * self.tile_m * (self.tile_n + self.cluster * self.share_n)
+        ring = self.stages * (self.tile_m + self.tile_n) * self.tile_k * ITEMSIZE[self.dtype]
         return [
             (len(self.clusters) > 1, "split_k. Blocks of this family share no tile. Use GemmConfig."),
-            (self.cluster in (2, 4, 8), f"cluster = {self.cluster} with split_k. Two, four or eight blocks share a tile's depth."),
+            (2 <= self.cluster <= 8, f"cluster = {self.cluster} with split_k. Two to eight blocks share a tile's depth."),
             (not self.ping_pong, "split_k with ping_pong. Consumers of a tile that is split work together. Use ping_pong = False."),
-            (self.tile_n % (16 * max(self.cluster, 1)) == 0, f"tile_n = {self.tile_n} split by {self.cluster}. A block stores a multiple "
-             "of 16 columns. Use a wider tile or a smaller cluster."),
             (sums <= ring, f"split_k of a tile {self.tile_m} x {self.tile_n}: its sums, sent and received, take {sums} bytes. They lie "
              f"over the ring of A and B, which has {ring}. Use more stages or a smaller tile."),
         ]

@@ -49,24 +49,20 @@ def test_shipped_configurations(world, fields, transposed):
         check(world, shape, "bfloat16", transposed, config=GemmConfig(**fields))
 
 
-@pytest.mark.parametrize("transposed", [True, False])
-@pytest.mark.parametrize("fields", SHIPPED, ids=lambda f: "-".join(map(str, f.values())))
-def test_clusters(world, fields, transposed):
+@pytest.mark.parametrize("transposed, dtype", [(True, "bfloat16"), (False, "float16")])
+@pytest.mark.parametrize("fields", [SHIPPED[0], SHIPPED[1], SHIPPED[5]], ids=lambda f: "-".join(map(str, f.values())))
+def test_clusters(world, fields, transposed, dtype):
     """Pairs of tile rows: whole, without a mate, a single tile, rows that straddle lines; many pairs a cluster."""
     for shape in ((512, 768, 256), (300, 520, 200), (1, 1, 1), (2000, 1800, 72), (129, 257, 8), (3000, 2100, 136)):
-        for dtype in DTYPES:
-            check(world, shape, dtype, transposed, config=GemmConfig(cluster=2, **fields))
+        check(world, shape, dtype, transposed, config=GemmConfig(cluster=2, **fields))
 
 
-@pytest.mark.parametrize("transposed", [True, False])
-@pytest.mark.parametrize("cluster", [2, 4, 8])
-def test_split_depth(world, cluster, transposed):
+@pytest.mark.parametrize("cluster, transposed, dtype", [(2, False, "bfloat16"), (7, True, "float16"), (8, True, "bfloat16")])
+def test_split_depth(world, cluster, transposed, dtype):
     """One tile and many, less depth than blocks, edges; the same bits each time."""
-    for fields in (dict(tile_n=128, stages=6, c_stages=1), dict(tile_m=64, tile_n=128, stages=8, consumers=1)):
-        cfg = GemmConfig(cluster=cluster, split_k=True, **fields)
-        for shape in ((512, 512, 4096), (300, 520, 1000), (1, 1, 1), (129, 257, 72), (2000, 1800, 520)):
-            for dtype in DTYPES:
-                check(world, shape, dtype, transposed, config=cfg)
+    cfg = GemmConfig(tile_n=128, stages=6, c_stages=1, cluster=cluster, split_k=True)
+    for shape in ((512, 512, 4096), (300, 520, 1000), (1, 1, 1), (129, 257, 72), (2000, 1800, 520)):
+        check(world, shape, dtype, transposed, config=cfg)
     a, b = torch.randn(256, 8192, device="cuda").bfloat16(), torch.randn(256, 8192, device="cuda").bfloat16()
     first = gemm(world, a, b.T, config=cfg)
     assert all(torch.equal(first, gemm(world, a, b.T, config=cfg)) for _ in range(20))

@@ -21,7 +21,7 @@ SHAPES = [(40, 72, 100), (32, 64, 16), (17, 33, 131), (1, 1, 1)]
 
 def split(n=0, **changes):
     """The n-th toy configuration."""
-    fields = dict(split_k=True, cluster=(2, 4)[n % 2], consumers=1 + n % 2, b_transposed=n % 3 > 0, stages=2 + n % 3, c_stages=1 + n % 2)
+    fields = dict(split_k=True, cluster=(2, 4, 3)[n % 3], consumers=1 + n % 2, b_transposed=n % 4 > 0, stages=2 + n % 2, c_stages=1 + n % 2)
     return harness.toy(SplitGemm, **{**fields, **changes})
 
 
@@ -32,8 +32,12 @@ def test_every_configuration(n):
         harness.run(SplitGemm, split(n), 1, *shape, sms=(4, 9, 30)[(n + i) % 3], **harness.schedule(n + 5 * i))
 
 
-def test_eight_blocks():
-    harness.run(SplitGemm, split(cluster=8, tile_n=64, stages=4), 1, 30, 100, 300, sms=8)
+@pytest.mark.parametrize("cluster, sharers", [(5, 4), (6, 4), (7, 4), (8, 8)])
+def test_large_clusters(cluster, sharers):
+    """As many blocks sum as divide the columns; the others only multiply."""
+    cfg = split(cluster=cluster, tile_n=128, stages=4)
+    assert cfg.sharers == sharers
+    harness.run(SplitGemm, cfg, 1, 30, 200, 300, sms=2 * cluster, seed=cluster)
 
 
 def test_every_mutant_is_noticed():
@@ -61,10 +65,9 @@ def test_the_operator_chooses_the_kernel():
 
 @pytest.mark.parametrize("make, words", [
     (lambda: GemmConfig(split_k=True), ("cluster = 1 with split_k",)),
-    (lambda: GemmConfig(split_k=True, cluster=3), ("cluster = 3 with split_k", "eight")),
+    (lambda: GemmConfig(split_k=True, cluster=9), ("cluster = 9 with split_k", "eight")),
     (lambda: GemmConfig(split_k=True, cluster=2), ("128 x 256", "262144 bytes", "196608")),
     (lambda: GemmConfig(split_k=True, cluster=2, ping_pong=True, tile_n=128, stages=6), ("split_k with ping_pong",)),
-    (lambda: GemmConfig(split_k=True, cluster=8, tile_n=64, stages=8), ("tile_n = 64 split by 8",)),
     (lambda: GemmAllReduceConfig(split_k=True, cluster=2, tile_n=128, stages=5), ("split_k",))])
 def test_refused_configurations(make, words):
     with pytest.raises(ConfigError) as found:
