@@ -88,7 +88,7 @@ def _variants(sms, lines, clusters):
     if 2 in clusters and sms >= 2 and max(lines) > 1:           # clusters of four leave SMs idle
         yield from ((dict(fields, cluster=2), rate) for fields, rate in _GEMMS)
     if len(clusters) > 1:
-        yield from ((dict(fields, cluster=c), rate) for fields, rate in _SPLITS for c in range(2, min(sms, 8) + 1))
+        yield from ((dict(fields, cluster=c), rate) for fields, rate in _SPLITS for c in range(2, min(sms // 16, 8) + 1))
 
 
 def _seconds(m, n, k, sms, lines, rate, tile_m, tile_n, cluster=1, split_k=False, ping_pong=False, **_):

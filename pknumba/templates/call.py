@@ -103,6 +103,14 @@ def common_params(kernel, world, numbers, cfg, workspace):
     return [*params, (struct.pack("<Q", workspace.context.pointer), 8)]
 
 
+def _resident(kernel, cfg, clusters):
+    """How many clusters a device holds at once, if that is any."""
+    if not clusters:
+        raise ConfigError(f"{kernel.__name__}: cluster = {cfg.cluster}, and this device has no room for one. SMs lie in groups that a "
+                          "cluster cannot leave, and a rank may have parts of groups. Use a smaller cluster.", cluster=cfg.cluster)
+    return clusters
+
+
 class DeviceCall:
     """A launch with all its arguments packed."""
 
@@ -114,7 +122,7 @@ class DeviceCall:
         params += common_params(kernel, world, numbers, cfg, workspace)
         grid, _ = _grid(kernel, world, cfg, numbers)
         if cfg.cluster > 1:
-            grid = min(grid, cfg.cluster * function.clusters(record["threads"], shared_bytes, cfg.cluster))
+            grid = min(grid, cfg.cluster * _resident(kernel, cfg, function.clusters(record["threads"], shared_bytes, cfg.cluster)))
         self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.crowded,
                                         cluster=cfg.cluster)
         self.fire = self.launch.fire

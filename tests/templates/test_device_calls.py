@@ -9,6 +9,7 @@ from pknumba.config import GemmConfig
 from pknumba.errors import ConfigError, DriverError, LayoutError, ShapeError, WorldError
 from pknumba.lowering import cache
 from pknumba.runtime import DeviceArray
+from pknumba.runtime.function import Function
 from pknumba.templates import agreement
 
 from ..runtime.conftest import stub, stub_library  # noqa: F401 - fixtures
@@ -78,6 +79,13 @@ def test_clusters(world, stub, shape, grid):  # noqa: F811
     assert len(stub.log("cuOccupancyMaxActiveClusters")) == 1
     line, = stub.log("cuLaunchKernelEx")
     assert fields(line)["grid"] == f"{min(grid, world.num_sms // 2 * 2)},1,1" and "attr4=2,1,1" in line
+
+
+def test_no_room_for_a_cluster(world, monkeypatch):
+    """As for a rank that has a few SMs of many groups."""
+    monkeypatch.setattr(Function, "clusters", lambda self, threads, shared_bytes, size: 0)
+    with pytest.raises(ConfigError, match="cluster = 4, and this device has no room for one"):
+        gemm(world, array(300, 64), array(64, 400), config=GemmConfig(cluster=4))
 
 
 @pytest.mark.parametrize("b_by_columns", [False, True])
