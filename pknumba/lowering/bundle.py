@@ -19,7 +19,7 @@ _FORMAT = 1
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 #: Bundles in use, beside those that PKNUMBA_BUNDLE names (separated by ":"); the first that has a kernel is taken.
 PATHS = []
-_opened = {}
+_opened, _noted = {}, set()
 
 
 def portable_key(kernel, cfg):
@@ -102,7 +102,8 @@ def explain(kernel, cfg, why):
 def record(kernel, cfg):
     """Note, in the file that PKNUMBA_RECORD names, that a program wants this kernel: what ``compile --recorded`` reads."""
     path = os.environ.get("PKNUMBA_RECORD")
-    if path:
+    if path and (path, kernel, cfg) not in _noted:
+        _noted.add((path, kernel, cfg))
         family = type(cfg)
         line = json.dumps({"kernel": [kernel.__module__, kernel.__qualname__], "config": [family.__module__, family.__qualname__],
                            "fields": vars(cfg)})

@@ -1,13 +1,23 @@
 """What a rank has on the interpreter: a session that runs its kernels, and memory made of NumPy arrays."""
 
+import os
 import sys
 
 from .memory import HeapMemory, HostMemory
+from ..errors import ConfigError
 
 __all__ = ["Cpu", "Sessions", "PartSessions", "NUM_SMS"]
 
 #: Multiprocessors of an interpreted device, unless the option num_sms says otherwise.
 NUM_SMS = 4
+
+
+def usual_sms():
+    """PKNUMBA_NUM_SMS, or NUM_SMS: with those of a GPU an interpreted call chooses the configurations that it would choose there."""
+    text = os.environ.get("PKNUMBA_NUM_SMS") or str(NUM_SMS)
+    if not text.isdigit() or int(text) < 1:
+        raise ConfigError(f"PKNUMBA_NUM_SMS: {text!r}. It is a number of multiprocessors, at least 1. Give one, or unset it.")
+    return int(text)
 
 
 class Sessions:
@@ -93,7 +103,7 @@ class Cpu:
     error_record = abort_word = abort_table = 0
 
     def __init__(self, link, sessions, num_sms=None, heap=None):
-        self.link, self.sessions, self.num_sms = link, sessions, NUM_SMS if num_sms is None else num_sms
+        self.link, self.sessions, self.num_sms = link, sessions, usual_sms() if num_sms is None else num_sms
         self.heap, self.memory = heap, HostMemory(link) if heap is None else HeapMemory(link, heap)
 
     def make_current(self):

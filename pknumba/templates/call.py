@@ -82,6 +82,11 @@ def compiled(kernel, cfg):
     return cache.compiled(kernel, frozen, lambda: kernel.plan(frozen))
 
 
+def note(kernel, cfg):
+    """Write down, if somebody asked (PKNUMBA_RECORD), that a program wants this kernel, though it is interpreted here."""
+    cache.bundle.record(kernel, cfg.replace(**{n: 1 for n in cfg.runtime}))
+
+
 def loaded(kernel, world, cfg, shared_bytes):
     """The kernel loaded on this world's device, once."""
     from ..runtime import driver
@@ -151,6 +156,7 @@ class InterpretedCall:
 
     def __init__(self, kernel, world, cfg, matrices, numbers, workspace, warps=None):
         kernel.check()
+        note(kernel, cfg)
         self.kernel, self.world, self.cfg, self.workspace = kernel, world, cfg, workspace
         self.places = kernel.places(cfg)[0]
         self.roles, self.numbers = kernel.roles(cfg), every_number(kernel, world, numbers, cfg)

@@ -208,6 +208,7 @@ class InterpretedComm:
 
     def __init__(self, kernel, world, cfg, views, numbers, workspace):
         kernel.check()
+        launches.note(kernel, cfg)
         self.kernel, self.world, self.cfg, self.views = kernel, world, cfg, views
         self.numbers = launches.every_number(kernel, world, numbers, cfg)
         self.counters = {n: cpu.Counters(n, c.arrays, world.rank) for n, c in workspace.counters.items()}

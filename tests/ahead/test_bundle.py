@@ -131,6 +131,33 @@ def test_what_a_program_wanted_is_recorded(monkeypatch, tmp_path):
         recorded(path)
 
 
+#: Calls whose configurations follow from shapes, from memory and from multiprocessors.
+CALLS = """
+    import numpy as np
+    from pknumba import World, all_reduce, gemm
+    world = World.local(1)
+    half = lambda *shape: world.asarray(np.ones(shape, np.float16))
+    gemm(world, half(256, 64), half(64, 384))
+    all_reduce(world, half(100))
+    print(world.executor, world.num_sms)
+"""
+
+
+@pytest.mark.ptx
+def test_the_interpreter_records_what_a_gpu_would_compile(tmp_path, stub_library):  # noqa: F811
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(CALLS))
+    found = {}
+    for executor in ("interpreter", "gpu"):
+        path = tmp_path / f"{executor}.jsonl"
+        done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=150, env={
+            **os.environ, "PKNUMBA_EXECUTOR": executor, "PKNUMBA_NUM_SMS": "132", "PKNUMBA_RECORD": str(path),
+            "PKNUMBA_LIBCUDA": stub_library})
+        assert done.returncode == 0 and done.stdout == f"{executor} 132\n", done.stdout + done.stderr
+        found[executor] = recorded(path)
+    assert len(found["gpu"]) == 2 and set(found["gpu"]) == set(found["interpreter"])
+
+
 @pytest.mark.parametrize("arguments, said", [(["gemm", "--arch", "sm_80"], "no architecture sm_80"), ([], "nothing to do"),
                                              (["nonsense"], "no operator nonsense"), (["attention"], "can be recorded"),
                                              (["all_reduce_rmsnorm"], "can be recorded"), (["gemm", "--set", "tile_m=7"], "tile_m = 7")])
