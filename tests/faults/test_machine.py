@@ -191,7 +191,7 @@ def test_a_thousand_local_worlds(executor, request):
     assert not [t for t in threading.enumerate() if t.name.startswith("rank ")]
 
 
-#: Worlds of processes that are made and closed: a thousand take a minute on two busy cores, so only where PKNUMBA_SOAK asks for it.
+#: Worlds of processes that are made and closed: a thousand take minutes on two busy cores, so only where PKNUMBA_SOAK asks for it.
 WORLDS = int(os.environ.get("PKNUMBA_SOAK", "60"))
 
 
