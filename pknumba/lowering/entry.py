@@ -103,9 +103,10 @@ def _begin(plan):
                 for at, n in counts:
                     p(f"mbarrier.init.shared::cta.b64 [$0+{at}], {n};", base)
                 if p.recording:
-                    p("".join(f"st.shared.u64 [$0+{CURSORS + 8 * i}], 0; " for i in range(4)), base)
+                    p("".join(f"st.shared.u64 [$0+{CURSORS + 8 * i}], 0; " for i in range(5)), base)
                 p(f"st.shared.u64 [$0+{CONTEXT}], $1; {show}", base, b.extract_value(args[0], len(sig.args[0]) - 1))
             p(f"{meet} griddepcontrol.wait; griddepcontrol.launch_dependents;")
+            p.prepare_ring(base, b.extract_value(args[0], len(sig.args[0]) - 1))
             return base
         return types.int32(parameters), codegen
     return begin

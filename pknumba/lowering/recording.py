@@ -10,8 +10,8 @@ from .types import I32
 CONTEXT = HEADER - 64
 #: 16 counts of 16 bits: how many intervals each warp of the block has recorded.
 CURSORS = HEADER - 48
-#: Byte offset of the ring's address in the launch context.
-TIMELINE = 48
+#: Byte offset of the ring's address in the launch context, and where a block keeps it: 0 until it has come from device memory.
+TIMELINE, RING = 48, HEADER - 16
 #: The ring: entries of 16 bytes of each warp, warps of each block, blocks. An interval is its begin (64 bits of nanoseconds), its length,
 #: and code | role << 4 | SM << 8 | number << 16.
 ENTRIES, WARPS, BLOCKS = 512, 16, 264
@@ -28,14 +28,22 @@ class Recording:
         """Whether kernels record what they do."""
         return variant.timeline()
 
+    def prepare_ring(self, base, context_at):
+        """The block keeps the ring's address: fetched by the first thread of its last warp, which no role waits for."""
+        if self.recording:
+            last = self("{ .reg .u32 t, n; .reg .pred p; mov.u32 t, %tid.x; mov.u32 n, %ntid.x; sub.u32 n, n, 32; setp.eq.u32 p, t, n; "
+                        "selp.u32 $0, 1, 0, p; }", out=[I32])
+            with self.when(self.b.icmp_unsigned("==", last, self.const(1)), likely=False):
+                self(f"{{ .reg .u64 b; ld.global.u64 b, [$1+{TIMELINE}]; st.shared.u64 [$0+{RING}], b; }}", base, context_at)
+
     def stamp(self):
         """The low half of the nanosecond clock."""
         return self("mov.u32 $0, %globaltimer_lo;", out=[I32])
 
     def record(self, role, code, begin, number, least=0):
         """From ``begin`` (a stamp) until now this worker did something; nothing below ``least`` nanoseconds is kept."""
-        text = (f"{{ .reg .u64 c, b, e; .reg .u32 n, d, m, w, t, l; .reg .pred p; ld.shared.u64 c, [$0+{CONTEXT}]; "
-                f"ld.global.u64 b, [c+{TIMELINE}]; mov.u64 e, %globaltimer; cvt.u32.u64 l, e; sub.u32 d, l, $1; "
+        text = (f"{{ .reg .u64 c, b, e; .reg .u32 n, d, m, w, t, l; .reg .pred p; ld.volatile.shared.u64 b, [$0+{RING}]; "
+                "mov.u64 e, %globaltimer; cvt.u32.u64 l, e; sub.u32 d, l, $1; "
                 f"mov.u32 t, %ctaid.x; setp.eq.u64 p, b, 0; setp.lt.or.u32 p, d, {least}, p; setp.ge.or.u32 p, t, {BLOCKS}, p; @p bra END; "
                 f"mov.u32 w, %tid.x; shr.u32 w, w, 5; shl.b32 m, w, 1; add.u32 m, m, $0; ld.shared.u16 n, [m+{CURSORS}]; "
                 f"add.u32 l, n, 1; st.shared.u16 [m+{CURSORS}], l; and.b32 n, n, {ENTRIES - 1}; "

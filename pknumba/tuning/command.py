@@ -38,6 +38,7 @@ def add(commands):
     play.add_argument("--ranks-per-card", type=_positive, default=1, help="ranks that share a card, as under MPS (1)")
     play.add_argument("--json", type=Path, metavar="FILE", help="write the timeline for Perfetto (ui.perfetto.dev)")
     play.add_argument("--png", type=Path, metavar="FILE", help="write a picture of some lanes")
+    play.add_argument("--window", type=float, nargs=2, metavar=("FROM", "TO"), help="draw these microseconds only")
     play.add_argument("--gpu", action="store_true", help="run it on GPUs, one rank of mpirun each, and record what roles do")
     play.add_argument("--load", type=Path, metavar="FILE", help="draw a timeline that was written as JSON, instead of a call")
     play.set_defaults(run=_timeline)
@@ -79,7 +80,7 @@ def _write(options, events, title):
     if options.json:
         options.json.write_text(timeline.chrome(events, per_us=1000))
     if options.png:
-        draw(events, options.png, title)
+        draw(events, options.png, title, window=options.window)
     if options.json or options.png:
         print("written: " + ", ".join(str(p) for p in (options.json, options.png) if p))
 

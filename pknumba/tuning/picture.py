@@ -78,11 +78,13 @@ def draw(events, path, title, lanes_shown=None, window=None):
     rows = {name: len(names) - 1 - i for i, name in enumerate(names)}
     figure = Figure(figsize=(13, 1.2 + 0.27 * len(rows)))
     axes = figure.add_subplot()
-    for kind, (colour, _) in KINDS.items():
+    tasks = any(e.text.startswith("task ") for e in events)             # recorded on a GPU: waits lie within tasks
+    for kind, (colour, _) in sorted(KINDS.items(), key=lambda item: tasks and item[0] == "wait"):
         here = [e for e in events if e.kind == kind and owner(e) in rows]
         for name, row in rows.items():
             bars = [(e.begin / 1e3, max(e.end - e.begin, 1) / 1e3) for e in here if owner(e) == name]
-            axes.broken_barh(bars, (row + (0.1 if kind == "wait" else 0.2), 0.8 if kind == "wait" else 0.6), color=colour, linewidth=0)
+            low, high = ((0.3, 0.4) if tasks else (0.1, 0.8)) if kind == "wait" else (0.2, 0.6)
+            axes.broken_barh(bars, (row + low, high), color=colour, linewidth=0)
     axes.set_yticks([row + 0.5 for row in rows.values()], list(rows), fontsize=7)
     axes.set(xlabel="microseconds", title=title, ylim=(0, len(rows)))
     if window:

@@ -15,7 +15,7 @@ def test_intervals():
     r = recording
     assert (r.ENTRIES, r.WARPS, r.BLOCKS, r.TIMELINE) == (intervals.ENTRIES, intervals.WARPS, intervals.BLOCKS, hang.TIMELINE)
     assert {r.Recording.TASK, r.Recording.SEMAPHORE_WAIT, r.Recording.COUNTER_WAIT} == set(intervals.CODES)
-    assert r.ROLE_NUMBERS == intervals._ROLES and r.CURSORS >= r.CONTEXT + 8 and r.CURSORS + 2 * r.WARPS <= ptx.PIN
+    assert r.ROLE_NUMBERS == intervals._ROLES and r.CURSORS >= r.CONTEXT + 8 and r.CURSORS + 2 * r.WARPS <= r.RING <= ptx.PIN - 8
 
 
 def test_hang_record():
