@@ -35,7 +35,7 @@ def _communicates(kernel):
 def reach(facts):
     """How the ranks of a world reach each other's memory, in a few words."""
     if facts["executor"] == "interpreter":
-        return "NumPy arrays; MPI shared windows between processes"
+        return "NumPy arrays; memory that the processes share"
     gpu = facts["gpu"]
     if gpu["ipc"]:
         return "threads only: this process cannot show its memory to others (see ipc)"

@@ -52,6 +52,33 @@ def test_killed_while_others_wait(job, when):
                     said), done.text
 
 
+def test_hang_of_processes(job):
+    """Nobody is told that rank 1's tiles are written: both ranks name block, role, line, counter, expected and seen."""
+    done = job(2, COMMON + """
+    from pknumba import Gemm
+    from pknumba.primitives import signal, store_async_wait
+    from pknumba.templates import multiply
+
+    class Silent(GemmAllReduce):
+        @staticmethod
+        def storer(cfg, g, s, task):
+            Gemm.storer(cfg, g, s, task)
+            store_async_wait(0)
+            if g.rank != 1:
+                signal(g.done, task.id, task.owner)
+
+    world = World.mpi(executor="gpu", wait_limit_s=2)
+    shared()
+    A, B = (world.asarray(np.ones(shape, ml_dtypes.bfloat16)) for shape in ((512, 64), (64, 512)))
+    tell(lambda: (multiply(Silent, world, A, B, out=None, config=None, stream=None), world.synchronize()))
+    """, QUIET)
+    assert done.status != 0 and done.seconds < 60, done
+    for rank, text in errors(done).items():
+        assert re.match(rf"HangError: World: Silent: rank {rank} block \d+ communicator at (gemm_all_reduce|drivers).py:\d+ waits for "
+                        r"counter (done|finished)\[\d+\]: expected \d+, seen \d+", text), done.text
+    assert set(errors(done)) == {0, 1}, done.text
+
+
 def test_late_with_an_empty_cache(job, tmp_path):
     """A rank that comes late and compiles first: nobody's device waits meanwhile, and the result is right."""
     done = job(2, COMMON + f"""
