@@ -9,6 +9,7 @@ on. Exit status: 0 something was found, 2 the request cannot be carried out.
 """
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -31,11 +32,13 @@ def parse(argv=None):
     p.add_argument("--shapes", type=shape_of, nargs="+", metavar="MxNxK", help="of the whole product (thirty, tall, flat and small)")
     p.add_argument("--seconds", type=float, default=120, help="start nothing after so long (120)")
     p.add_argument("--dtype", choices=("bfloat16", "float16"), default="bfloat16")
+    p.add_argument("--rows", action="store_true", help="B is row-major (K, N); without it the transpose of a row-major (N, K)")
     p.add_argument("--tried", type=at_least(1), default=10, help="configurations for each shape (10)")
     p.add_argument("--file", type=Path, help="keep results there instead of this user's file")
+    p.add_argument("--ship", type=Path, metavar="FILE", help="write the fastest line of every case there; measure nothing")
     p.add_argument("--show", action="store_true", help="print what the file knows; measure nothing")
     args = p.parse_args(argv)
-    if not args.show and not args.op:
+    if not (args.show or args.ship) and not args.op:
         p.error("which operator? Name one, or use --show")
     return args
 
@@ -45,6 +48,9 @@ def show(args):
     from pknumba.config.kept import user_file
     from pknumba.tuning.tuner import best_of
     path = args.file or user_file()
+    if args.ship:
+        args.ship.write_text("".join(json.dumps(r) + "\n" for r in best_of(path, args.op)))
+        return 0
     for r in best_of(path, args.op):
         fields = " ".join(f"{k}={v}" for k, v in r["config"].items() if k not in ("dtype", "b_transposed"))
         case = f"{r['op']:<20} {'x'.join(map(str, r['shape'])):<20} {r['dtype']} {r['world']} ranks {r['card']}"
@@ -56,7 +62,7 @@ def show(args):
 def main(argv=None):
     """Tune or show; returns the exit status."""
     args = parse(argv)
-    if args.show:
+    if args.show or args.ship:
         return show(args)
     from pknumba import World
     from pknumba.config.kept import user_file
@@ -75,7 +81,8 @@ def main(argv=None):
     others = foreign(path, world.card) if path else []
     if others:
         say(f"{path.name} has results of {', '.join(others)} only. They do not count on this {world.card}; new ones are added.")
-    found = tune(world, args.op, args.shapes or THIRTY, seconds=args.seconds, dtype=args.dtype, file=args.file, limit=args.tried, say=say)
+    found = tune(world, args.op, args.shapes or THIRTY, seconds=args.seconds, dtype=args.dtype, transposed=not args.rows, file=args.file,
+                 limit=args.tried, say=say)
     say(f"{len(found)} shapes, kept in {path}")
     return 0
 

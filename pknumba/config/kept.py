@@ -59,20 +59,20 @@ def lines(path):
     return _read[path][1]
 
 
-def tuned(op, card, sms, world, shape, dtype):
+def tuned(op, card, sms, world, shape, dtype, transposed=True):
     """{field: value} of the configuration that was fastest for a shape, or for the nearest of its class; None if none was measured.
 
     PKNUMBA_TUNED=0 passes over all of them.
 
     Args:
         op: name of the public function. card: name of the GPU; None (interpreter): none was measured. sms: that a rank may use.
-        world: number of ranks. shape: (m, n, k).
+        world: number of ranks. shape: (m, n, k). transposed: whether B is the transpose of a row-major (N, K) array.
     """
     if card is None or os.environ.get("PKNUMBA_TUNED", "1") in ("", "0"):
         return None
     for path in filter(None, (user_file(), SHIPPED)):
         near = [r for r in lines(path) if (r["op"], r["card"], r["sms"], r["world"], r["dtype"]) == (op, card, sms, world, dtype)
-                and shape_class(r["shape"]) == shape_class(shape)]
+                and shape_class(r["shape"]) == shape_class(shape) and r["config"].get("b_transposed", transposed) == transposed]
         if near:
             return min(near, key=lambda r: (_distance(r["shape"], shape), r["us"]))["config"]
     return None

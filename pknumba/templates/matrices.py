@@ -59,7 +59,8 @@ class MultiplyCall:
         if m == 0 or n == 0:
             return
         lines = _lines(a), _lines(b, transposed)
-        cfg = self._config(config, m, n, max(k, 1), a.dtype, lines).replace(b_transposed=transposed or k == 0)
+        self.transposed = transposed or k == 0
+        cfg = self._config(config, m, n, max(k, 1), a.dtype, lines).replace(b_transposed=self.transposed)
         cfg.check()
         kernel = self.kernel = self.kernel.for_config(cfg)      # _config may have chosen a simpler one
         sms = self._sms()
@@ -116,7 +117,7 @@ class MultiplyCall:
         if self.world.size == 1 and kernel.alone:
             kernel = self.kernel = kernel.alone
             config = config and kernel.config(**{f.name: getattr(config, f.name) for f in fields_of(kernel.config)})
-        fields = None if config else self._tuned(partial(configs.tuned, sms=sms), m, n, k, dtype)
+        fields = None if config else self._tuned(partial(configs.tuned, sms=sms, transposed=self.transposed), m, n, k, dtype)
         if fields:
             config = kernel.defaults().replace(**fields)
         elif config is None:

@@ -14,7 +14,7 @@ from ..config.choosing import _GEMMS
 from ..config.kept import lines, shape_class, user_file
 from ..errors import ConfigError, UnsupportedError
 from ..interpreter import dtype_of
-from ..runtime import Graph, describe, driver
+from ..runtime import DeviceArray, Graph, describe, driver
 from .hardware import H200
 from .model import COMM_SMS, _operator, predict
 
@@ -25,7 +25,7 @@ __all__ = ["candidates", "tune", "best_of", "foreign"]
 TRIED, ROUNDS, LENGTH, ROTATE = 10, 9, 1e-3, 256 << 20
 
 
-def candidates(op, shape, world=1, sms=132, hardware=H200, limit=TRIED, dtype="bfloat16"):
+def candidates(op, shape, world=1, sms=132, hardware=H200, limit=TRIED, dtype="bfloat16", transposed=True):
     """Configurations worth trying for a shape, the model's favourite first.
 
     Tile shapes are those that ship; for operators that communicate each comes with the numbers of communicating SMs that the model likes
@@ -38,7 +38,7 @@ def candidates(op, shape, world=1, sms=132, hardware=H200, limit=TRIED, dtype="b
     comms = [c for c in COMM_SMS if c < sms // 2] if world > 1 and operator.moves[operator.ours](*shape, world, hardware).work else [None]
     scaled = hardware.replace(sms=sms, tensor=hardware.tensor * sms / hardware.sms)
     for (fields, _), comm in product(_GEMMS, comms):
-        config = operator.config(**fields).replace(dtype=dtype, **({} if comm is None else {"comm_sms": comm}))
+        config = operator.config(**fields).replace(dtype=dtype, b_transposed=transposed, **({} if comm is None else {"comm_sms": comm}))
         for parts in (1, 2, 4, 8):
             # parts times as many tiles of a part of the depth
             m, n, k = parts * shape[0], shape[1], -(-shape[2] // parts)
@@ -66,12 +66,13 @@ def _valid(config):
     return True
 
 
-def tune(world, op, shapes, *, seconds, dtype="bfloat16", file=None, limit=TRIED, say=None, measure=None):
+def tune(world, op, shapes, *, seconds, dtype="bfloat16", transposed=True, file=None, limit=TRIED, say=None, measure=None):
     """Measure configurations of an operator on these shapes and keep what was found. Collective.
 
     Args:
         world: of GPUs. op: "gemm" or an operator that multiplies and communicates. shapes: of the whole product, (m, n, k) each.
-        seconds: start nothing after so long. file: Path of the results; None: this user's. limit: configurations for a shape.
+        seconds: start nothing after so long. transposed: B is the transpose of a row-major (N, K) array. file: Path of the results; None:
+            this user's. limit: configurations for a shape.
         say: function of a line of text; None: nothing is said. measure: function (world, op, shape, dtype, configs) -> {config: seconds},
             the maximum over ranks; None: on this world's GPUs.
 
@@ -92,8 +93,9 @@ def tune(world, op, shapes, *, seconds, dtype="bfloat16", file=None, limit=TRIED
         raise ConfigError("tune: there is no home directory to keep results in. Results are kept in a file. Set PKNUMBA_TUNING_FILE.")
     key, found = _key(world, op, dtype), {}
     for number, shape in enumerate(shapes):
-        known = world.allgather(_known(path, key, shape))[0]
-        wanted = [c for c in candidates(op, shape, world.size, key["sms"], limit=limit, dtype=dtype) if c not in known]
+        known = {c: s for c, s in world.allgather(_known(path, key, shape))[0].items() if c.b_transposed == transposed}
+        options = dict(limit=limit, dtype=dtype, transposed=transposed)
+        wanted = [c for c in candidates(op, shape, world.size, key["sms"], **options) if c not in known]
         for at in range(0, len(wanted), 4):
             if any(world.allgather(time.monotonic() > end)):
                 break
@@ -119,7 +121,7 @@ def best_of(path, op=None):
     """
     best = {}
     for r in lines(path):
-        key = r["card"], r["sms"], r["world"], r["op"], tuple(r["shape"]), r["dtype"]
+        key = r["card"], r["sms"], r["world"], r["op"], tuple(r["shape"]), r["dtype"], r["config"].get("b_transposed")
         if op in (None, r["op"]) and (key not in best or r["us"] < best[key]["us"]):
             best[key] = r
     if not best:
@@ -165,7 +167,7 @@ def _short(config):
 
 def on_gpus(world, op, shape, dtype, configs):
     """{config: seconds of a call}: each result compared with the first one's, then timed in turns; the maximum over ranks."""
-    sets = [_arrays(world, op, shape, dtype) for _ in range(max(1, min(4, ROTATE // (2 * sum(_sizes(shape))))))]
+    sets = [_arrays(world, op, shape, dtype, configs[0].b_transposed) for _ in range(max(1, min(4, ROTATE // (2 * sum(_sizes(shape))))))]
     runs, first, estimate = {}, None, max(predict(op, *shape, world.size).seconds, 3e-6)
     batch = max(len(sets), min(64, round(LENGTH / estimate)))
     for config in configs:
@@ -195,14 +197,17 @@ def _sizes(shape):
     return m * k, k * n, m * n
 
 
-def _arrays(world, op, shape, dtype):
+def _arrays(world, op, shape, dtype, transposed):
     """(function, A, B, out) of this rank: random numbers, the same few over and over."""
     import pknumba
     m, n, k = shape
     gathered, rng, kind = op == "all_gather_gemm", np.random.default_rng(world.rank), dtype_of(dtype)
     rows = len(np.array_split(range(m), world.size)[world.rank]) if gathered else m
     some = rng.standard_normal(1 << 18, dtype=np.float32)
-    A, B = (world.asarray(np.resize(x.astype(kind), shape)) for x, shape in ((some, (rows, k)), (some[::-1] / np.float32(k**0.5), (k, n))))
+    A, B = (world.asarray(np.resize(x.astype(kind), shape)) for x, shape in
+            ((some, (rows, k)), (some[::-1] / np.float32(k**0.5), (n, k) if transposed else (k, n))))
+    if transposed:
+        B = B.T if hasattr(B, "T") else DeviceArray(B.pointer, B.shape[::-1], B.dtype, B.device, B.strides[::-1], B)
     call, shared = getattr(pknumba, op), op == "gemm_all_reduce"
     more = {"rows": m} if gathered else {}
     out = world.symmetric((m, n), dtype) if shared else call(world, A, B, **more)

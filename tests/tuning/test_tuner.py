@@ -88,6 +88,7 @@ def test_what_operators_read(tmp_path, monkeypatch):
     for other in (("gemm_all_reduce", CARD, 132, 1), ("gemm", "NVIDIA H100", 132, 1), ("gemm", CARD, 66, 1), ("gemm", CARD, 132, 2),
                   ("gemm", None, 132, 1)):
         assert config.tuned(*other, SHAPE, "bfloat16") is None
+    assert config.tuned(*asked, SHAPE, "bfloat16", transposed=False) is None
     assert config.tuned(*asked, SHAPE, "float16") is None and config.tuned(*asked, (64, 64, 64), "bfloat16") is None
     state = config.tuned_state("gemm", CARD, 1, SHAPE, "bfloat16")
     assert state.startswith("10 for NVIDIA H200") and config.tuned_state("gemm", CARD, 1, (9, 9, 9), "bfloat16") == "none"
@@ -101,7 +102,7 @@ def test_operators_use_it(tmp_path, monkeypatch):
     call = MultiplyCall.__new__(MultiplyCall)
     from pknumba import Gemm
     world = World.local(1, executor="interpreter", num_sms=132)
-    world.card, call.kernel, call.world = CARD, Gemm, world
+    world.card, call.kernel, call.world, call.transposed = CARD, Gemm, world, True
     monkeypatch.setenv("PKNUMBA_TUNING_FILE", str(tmp_path / "t.jsonl"))
     before = call._config(None, *SHAPE, "bfloat16")
     run(Bench(), tmp_path / "t.jsonl")
@@ -133,6 +134,8 @@ def test_refuses_an_interpreted_world_and_strange_files(tmp_path, monkeypatch, c
         best_of(tmp_path / "none.jsonl")
     run(Bench(), tmp_path / "t.jsonl")
     assert foreign(tmp_path / "t.jsonl", "NVIDIA H100") == [CARD] and foreign(tmp_path / "t.jsonl", CARD) == []
+    assert script.main(["--ship", str(tmp_path / "best.jsonl"), "--file", str(tmp_path / "t.jsonl")]) == 0
+    assert len(store.lines(tmp_path / "best.jsonl")) == 1
     assert script.main(["--show", "--file", str(tmp_path / "t.jsonl")]) == 0 and "2048x2048x1024" in capsys.readouterr().out
     (tmp_path / "bad.jsonl").write_text('{"a": 1}\n')
     with pytest.raises(ConfigError, match="line 1 is no result of a tuner"):
