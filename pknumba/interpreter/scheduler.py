@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 from greenlet import GreenletExit, getcurrent
 
-from ..errors import ContractError, DeadlockError, HangError
+from ..errors import ConfigError, ContractError, DeadlockError, HangError
 from . import report
 from .blas import one_blas_thread
 from .clocks import Components, join
@@ -41,6 +41,8 @@ class Session(History):
 
     def __init__(self, seed=0, policy="random", completion="random", races=True, max_switches=None, watchdog=None, trace=False,
                  heap=None, schedule=None, time=None):
+        if time is not None and heap is not None:
+            raise ConfigError("session: virtual time over several processes. One clock orders all ranks. Use World.local.")
         super().__init__(trace, time)
         self.seed, self.policy, self.completion = seed, policy, completion
         self.races, self.max_switches, self.watchdog, self.heap = races and heap is None, max_switches, watchdog, heap

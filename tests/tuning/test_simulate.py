@@ -8,7 +8,7 @@ import pytest
 import pknumba
 from pknumba.__main__ import main
 from pknumba.errors import ConfigError
-from pknumba.interpreter import VirtualTime
+from pknumba.interpreter import Session, VirtualTime
 from pknumba.tuning import H200, simulate
 
 SMALL = dict(num_sms=4)
@@ -97,3 +97,5 @@ def test_refuses():
         simulate("gem", 1, 1, 1)
     with pytest.raises(ConfigError, match="ranks_per_card = 0"):
         simulate("gemm", 1, 1, 1, ranks_per_card=0)
+    with pytest.raises(ConfigError, match="over several processes"):
+        Session(time=VirtualTime(H200), heap=object())
