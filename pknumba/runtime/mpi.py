@@ -145,7 +145,7 @@ class MpiLink:
                     self.heap.check()
                 if self.peers.troubled():
                     pending = {i: request for i, request in pending.items() if not request.Test()}
-                    self.peers.check([self.members[sources[i]] for i in pending] if sources else ())
+                    self.peers.check([self.members[sources[i]] for i in pending] if sources else (), bool(self.limit_s))
                 if self.limit_s and time.monotonic() - start > self.limit_s:
                     report = f"rank {self.rank} has waited {self.limit_s:g} s for {why()}"
                     raise HangError(f"World: {report}. All ranks of a world make its collective calls. Look at what the missing "

@@ -100,11 +100,14 @@ class Peers:
         self.listen()
         return bool(self.words)
 
-    def check(self, missing=()):
-        """Raise WorldError if a rank has failed or died, or one of the `missing`, for whom this rank waits, has left."""
+    def check(self, missing=(), patient=False):
+        """Raise WorldError if a rank has failed or died, or one of the `missing`, for whom this rank waits, has left.
+
+        A rank that is `patient` has a limit of its own: that another has waited too long, perhaps for the same rank, ends nothing yet.
+        """
         self.listen()
         for rank, (kind, text) in sorted(self.words.items()):
-            if kind == _LEFT and rank not in missing:
+            if kind == _LEFT and rank not in missing or patient and kind == _FAILED and " has waited " in text:
                 continue
             raise WorldError(f"World: rank {rank} {'failed' if kind == _FAILED else 'is gone'}: {text}. A world whose rank failed is "
                              "broken. Look at that rank's own error, and start again.", failed_rank=rank)

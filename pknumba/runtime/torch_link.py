@@ -95,9 +95,6 @@ class TorchLink:
                              "the same order.")
         return link
 
-    def tell(self, why):
-        """Nobody can be told: gloo knows collectives only. The others' waits end with their limit."""
-
     def abort(self, code=1):
         """End this process at once: torchrun then ends the others."""
         traceback.print_exc()

@@ -150,8 +150,8 @@ def across_product(op, m, n, k, nodes, cluster="8, InfiniBand", chunks=None):
     """
     ranks, card, network = CLUSTERS[cluster] if isinstance(cluster, str) else cluster
     collective, fused, nbytes = {
-        "gemm_all_reduce": ("all_reduce", "gemm_reduce_scatter", 2 * m * n), "gemm_reduce_scatter": ("reduce_scatter", "gemm_reduce_scatter",
-                                                                                                     2 * m * n),
+        "gemm_all_reduce": ("all_reduce", "gemm_reduce_scatter", 2 * m * n),
+        "gemm_reduce_scatter": ("reduce_scatter", "gemm_reduce_scatter", 2 * m * n),
         "all_gather_gemm": ("all_gather", "all_gather_gemm", 2 * m * k / (nodes * ranks))}[op]
     found = []
     for c in (CHUNKS if chunks is None else (chunks,)):

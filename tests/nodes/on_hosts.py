@@ -108,6 +108,22 @@ def unplugged():
     leave(world, range(world.size), lambda: cable("up"))                # so that mpirun can end the other node
 
 
+def raised():
+    """One rank leaves its world with an exception."""
+    world = World.mpi(executor="interpreter", host_limit_s=20)
+    all_reduce(world, X)
+    world.barrier()
+    if world.rank == 3:
+        try:
+            with world:
+                raise ValueError("no more data")
+        except ValueError as error:
+            say(world.rank, "raised", error)
+    else:
+        expect(world, errors.PknumbaError, lambda: all_reduce(world, X))
+    leave(world, range(world.size))
+
+
 def killed():
     """The processes of a node are gone from one moment to the next."""
     world = World.mpi(executor="interpreter", host_limit_s=2)

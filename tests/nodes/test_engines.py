@@ -61,6 +61,7 @@ def test_a_missing_rank_is_named_with_its_node(gpus):
         try:
             send_and_receive(world, 100, "the test")
             say("rank", world.rank, "was not waiting")
+            time.sleep(2)
         except errors.HangError as error:
             say("hang:", error)
             assert "rank 3" in str(error) and error.nodes == [world.layout.names[1]], error

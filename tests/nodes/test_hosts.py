@@ -63,3 +63,13 @@ def test_every_rank_that_lives_names_the_node(hosts, tmp_path, fault):
         assert re.match(r"(Hang|World)Error after [0-4]\.\d s: ", said), said
         assert f"on node {'beta' if rank < 2 else 'alpha'}" in said, said
     assert clean(done), done.stdout
+
+
+def test_a_rank_that_raises_is_known_on_every_node(hosts, tmp_path):
+    """At once, long before the limit of 20 s."""
+    done = hosts((2, 2), PROGRAM, "raised")
+    *others, itself = heard(tmp_path)
+    assert itself == "raised no more data\n"
+    for said in others:
+        assert re.match(r"WorldError after [0-5]\.\d s: ", said) and "no more data" in said and "node beta" in said, said
+    assert clean(done), done.stdout

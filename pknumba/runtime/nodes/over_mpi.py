@@ -6,7 +6,7 @@ from collections import deque
 from .engine import Engine, poll
 from .events import Event
 from .. import driver
-from ...errors import UnsupportedError
+from ...errors import UnsupportedError, WorldError
 
 __all__ = ["HostEngine", "CudaAware", "Staged", "is_cuda_aware"]
 
@@ -43,10 +43,21 @@ class HostEngine(Engine):
 
     def wait(self, exchange):
         """Returns when all of it has come and gone."""
-        heap = getattr(self.link, "node_heap", None)
         poll(lambda: self._progress() or exchange.done, self.link.limit_s, lambda: self.missing(exchange.peers(), exchange.label),
-             heap and heap.check)
+             lambda: self._look(exchange))
         exchange.finish()
+
+    def _look(self, exchange):
+        """Raise what is wrong elsewhere: on this node, or with a rank of another."""
+        heap, link = getattr(self.link, "node_heap", None), self.link
+        if heap is not None:
+            heap.check()
+        try:
+            link.peers.check([link.members[rank] for rank in exchange.peers()], bool(link.limit_s))
+        except WorldError as error:
+            rank = error.failed_rank
+            where = self.layout.say([link.members.index(rank)]) if rank in link.members else f"rank {rank} of the whole world"
+            raise WorldError(f"{error} That is {where}.", failed_rank=rank, nodes=[where]) from None
 
     def _progress(self):
         """Let every exchange take its next steps."""

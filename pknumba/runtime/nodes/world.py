@@ -74,7 +74,7 @@ class SpanningWorld(World):
             yield
         except PknumbaError as error:
             if isinstance(error, (HangError, WorldError)):
-                self._break(str(error))
+                self._break(str(error), error)
             if not hasattr(error, "nodes"):
                 node, group = self.layout.names[self.here[0]], self.layout.groups[self.here[0]]
                 who = f"rank {group[0]}, there 0" if len(group) == 1 else f"ranks {group[0]} to {group[-1]}, there 0 to {len(group) - 1}"
@@ -151,16 +151,16 @@ class SpanningWorld(World):
             self._node.check()
             self._across.engine.check()
         except PknumbaError as error:
-            self._break(str(error))
+            self._break(str(error), error)
             raise
 
-    def _break(self, why):
+    def _break(self, why, error=None):
         if not self._broken:
             self._broken = why
             heap = getattr(self._here, "heap", None)
             if heap is not None and hasattr(heap, "failed"):
-                heap.failed(WorldError(f"World: {why}"))                # for ranks of this node that wait in a kernel
-            self._node._break(why)               # every other rank is told
+                heap.failed(error or WorldError(f"World: {why}"))       # for ranks of this node that wait in a kernel
+            self._node._break(why, error)        # every other rank is told
 
     # ---- the end
     def close(self):
