@@ -53,19 +53,20 @@ def call_of(world, op, m, n, k, config=None, dtype="bfloat16"):
     return partial(function, world, A, B, out=out, config=config, **({"rows": m} if gathered else {}))
 
 
-def simulate(op, m, n, k, world=1, *, hardware=H200, num_sms=None, ranks_per_card=1, config=None, dtype="bfloat16", values=False,
+def simulate(op, m=0, n=0, k=0, world=1, *, hardware=H200, num_sms=None, ranks_per_card=1, config=None, dtype="bfloat16", values=False,
              trace=False, limit=None):
     """The Simulation of one call.
 
     Args:
-        op: one of ``SIMULATED``. m, n, k: of the whole product (or of a rank's m x n array). world: number of ranks.
+        op: one of ``SIMULATED``, or a function main(world) that every rank runs, which may call anything. m, n, k: of the whole product
+            (or of a rank's m x n array), for an operator. world: number of ranks.
         hardware: the cards. ranks_per_card: ranks that share one. num_sms: SMs of a rank; its part of the card by default.
         config: of the operator; chosen by itself by default. values: compute them too (slow; results are not looked at).
         trace: keep the events. limit: HangError after so many switches of the interpreter.
 
     Raises ConfigError for an operator that cannot be simulated, and whatever the operator raises.
     """
-    if op not in SIMULATED:
+    if not callable(op) and op not in SIMULATED:
         raise ConfigError(f"simulate: no operator {op!r}. It knows {', '.join(SIMULATED)}. Use one of these.", op=op)
     time = VirtualTime(hardware, ranks_per_card, values)
     sms = num_sms or max(1, int(hardware.sms) // min(ranks_per_card, world))
@@ -74,6 +75,6 @@ def simulate(op, m, n, k, world=1, *, hardware=H200, num_sms=None, ranks_per_car
 
     def main(w):
         kept["session"] = w.session
-        call_of(w, op, m, n, k, config, dtype)()
+        (partial(op, w) if callable(op) else call_of(w, op, m, n, k, config, dtype))()
     ranks.run(main)
     return Simulation(time.now, kept["session"].events, time, kept["session"].switches)

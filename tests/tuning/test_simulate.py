@@ -1,6 +1,7 @@
 """Virtual time: operations cost what the card's constants say, and what is shared is waited for."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import pknumba
 from pknumba.__main__ import main
 from pknumba.errors import ConfigError
-from pknumba.interpreter import Session, VirtualTime
+from pknumba.interpreter import Session, VirtualTime, dtype_of
 from pknumba.tuning import H200, simulate
 
 SMALL = dict(num_sms=4)
@@ -64,6 +65,22 @@ def test_links_are_shared():
 def test_a_signal_to_another_card_takes_longer():
     far = H200.replace(peer_s=5e-5)
     assert seconds("all_reduce", 8, 8, 1, 2, hardware=far) > 5e-5 > 2 * seconds("all_reduce", 8, 8, 1, 2, hardware=far, ranks_per_card=2)
+
+
+def test_a_program_of_ones_own():
+    """Two products in a row take twice as long as one; attention takes longer where its registers are slower."""
+    def main(world, calls=2):
+        A = np.zeros((256, 256), dtype_of("bfloat16"))
+        for _ in range(calls):
+            pknumba.gemm(world, A, A)
+    both, one = simulate(main, **SMALL).seconds, simulate(partial(main, calls=1), **SMALL).seconds
+    assert both == pytest.approx(2 * one, rel=0.05)
+
+    def attend(world):
+        Q = np.zeros((1, 2, 128, 64), dtype_of("bfloat16"))
+        pknumba.attention(world, Q, Q, Q)
+    usual, slow = (simulate(attend, hardware=card, **SMALL).seconds for card in (H200, H200.replace(alu=H200.alu / 20)))
+    assert slow > 1.3 * usual
 
 
 def test_a_measured_product():
