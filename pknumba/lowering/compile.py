@@ -12,6 +12,7 @@ from llvmlite import ir
 from numba import cuda
 from numba.cuda import cgutils, types
 
+from . import variant
 from ..errors import CompileError
 from .blame import blame
 from .cubin import facts
@@ -84,7 +85,7 @@ def compile_entry(entry, parameters, threads, name):
     record = _read_log(log, cubin)
     record.update(boxes=_listed(BOXES), peer_boxes=_listed(PEER_BOXES), sites=list(SITES), checks=list(CHECKS),
                   numba_s=round(middle - start, 2), link_s=round(time.perf_counter() - middle, 2))
-    if record["notices"] or record["spill"]:
+    if (record["notices"] or record["spill"]) and not variant.debug():     # checks take registers, and a debug build may be slow
         raise CompileError(f"{name}: {record['spill']} bytes spilled; {'; '.join(record['notices']) or 'no notice'}. A kernel must keep "
                            "its accumulators in registers and its wgmma asynchronous. Use a smaller tile or more consumers.", record=record)
     return cubin, record

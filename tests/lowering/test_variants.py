@@ -6,7 +6,8 @@ import re
 import pytest
 
 from pknumba import Gemm, GemmAllReduce, lowering
-from pknumba.lowering import cache, register
+from pknumba.errors import CompileError
+from pknumba.lowering import cache, compile, register
 from pknumba.lowering.entry import to_ptx
 from pknumba.primitives import tma, vectors
 
@@ -39,6 +40,17 @@ def test_a_debug_build_checks_and_others_do_not(usual, monkeypatch):
     assert {"index 0 of tile a[4, 2, 64, 64]", "first row of a window of A", "rank of counters done", "number of counter finished",
             "first column of a window of C", "index of semaphore ab_full"} <= set(record["checks"])
     assert any(site.startswith("gemm.py:") for site in record["sites"])
+
+
+@pytest.mark.ptx
+def test_a_debug_build_may_spill(monkeypatch):
+    """Its checks take registers, and it may be slow; any other build that spills is refused."""
+    read = compile._read_log
+    monkeypatch.setattr(compile, "_read_log", lambda log, cubin: {**read(log, cubin), "spill": 8})
+    with pytest.raises(CompileError, match="8 bytes spilled"):
+        lowering.build(GemmAllReduce.plan(CFG))
+    monkeypatch.setenv("PKNUMBA_DEBUG", "1")
+    assert lowering.build(GemmAllReduce.plan(CFG))[1]["spill"] == 8
 
 
 @pytest.mark.ptx
