@@ -84,7 +84,7 @@ def compiled(kernel, cfg):
 
 def note(kernel, cfg):
     """Write down, if somebody asked (PKNUMBA_RECORD), that a program wants this kernel, though it is interpreted here."""
-    cache.bundle.record(kernel, cfg.replace(**{n: 1 for n in cfg.runtime}))
+    cache.bundle.record(kernel, cfg.replace(**{n: 1 for n in getattr(cfg, "runtime", ())}))
 
 
 def loaded(kernel, world, cfg, shared_bytes):
