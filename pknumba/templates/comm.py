@@ -26,6 +26,8 @@ class Comm(Template):
     #: Name of the public function; whether its input may be its output; whether only some ranks have an output; how many units a lane
     #: can move at once.
     operator, in_place, rooted, most = "", False, False, 8
+    #: Whether ranks read each other's memory when they copy out, and meet once more after it.
+    again = False
 
     @staticmethod
     def shared(cfg):
@@ -143,8 +145,11 @@ def exchange(kernel, communicate):
     """Copy in; ready; communicate; done; copy out.
 
     ``ready``: a rank has come to this call, so what it shares may be read and what it receives may be written. ``done``: it
-    has read and written all it will, so what it read may be overwritten, by the next call or by whoever owns it.
+    has read and written all it will, so what it read may be overwritten, by the next call or by whoever owns it. A kernel that
+    copies out of peers' memory says ``done`` twice: before that, and after it.
     """
+    again = kernel.again
+
     def drive(cfg, g, s, part, place, places):
         block, blocks = div(place, cfg.warps), div(places, cfg.warps)
         first, mine = mod(place, cfg.warps) == 0, i32(g.rank * blocks + block)
@@ -162,11 +167,16 @@ def exchange(kernel, communicate):
         sync(s)
         if first:
             announce(g.done, mine)
-            await_all(g.done, block, blocks, epoch)
-        if cfg.copy_out:
+            await_all(g.done, block, blocks, i32(2 * epoch - 1) if again else epoch)
+        if cfg.copy_out or again:
             sync(s)
             for i in range(place, g.pieces, places):
                 kernel.copy_out(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, epoch))
+        if again:
+            sync(s)
+            if first:
+                announce(g.done, mine)
+                await_all(g.done, block, blocks, i32(2 * epoch))
     return drive
 
 

@@ -92,7 +92,7 @@ def test_shapes(name, size):
 
 
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("algorithm", ["one-shot", "two-shot"])
+@pytest.mark.parametrize("algorithm", ["one-shot", "two-shot", "read-back"])
 def test_all_reduce_algorithms(size, algorithm):
     def main(world):
         for i, n in enumerate((1, 2, 3, 7, 8, 31, 255, 256, 257, 4096, 65_535, 300_001)):

@@ -7,7 +7,7 @@ from . import mutation
 
 #: Calls that order something, and calls that move data between ranks.
 ORDERING = "announce", "await_all", "tick", "sync"
-MOVING = "copy_box", "reduce_box", "send_packets", "reduce_packets", "squares", "over_warps", "normalise"
+MOVING = "send_box", "take_boxes", "reduce_boxes", "copy_box", "reduce_box", "send_packets", "reduce_packets", "squares", "over_warps", "normalise"
 
 
 def _name(node):
@@ -23,7 +23,7 @@ def _bend(node):
     """Wrong versions of a call: (label, replacement)."""
     name = _name(node)
     if name == "await_all":
-        yield "waits for one call less", _with(node, 3, f"{ast.unparse(node.args[3])} - 1")
+        yield "waits for one call less", _with(node, 3, f"({ast.unparse(node.args[3])}) - 1")
     for i, argument in enumerate(node.args if name in MOVING else ()):
         text = ast.unparse(argument)
         if text == "True":
