@@ -11,6 +11,9 @@ from pknumba.lowering import cache, compile, register
 from pknumba.lowering.entry import to_ptx
 from pknumba.primitives import tma, vectors
 
+from ..primitives.kernels import Through
+from ..primitives.tiny import TinyConfig
+
 CFG = GemmAllReduce.config(tile_m=128, tile_n=128, consumers=2)
 
 
@@ -48,9 +51,9 @@ def test_a_debug_build_may_spill(monkeypatch):
     read = compile._read_log
     monkeypatch.setattr(compile, "_read_log", lambda log, cubin: {**read(log, cubin), "spill": 8})
     with pytest.raises(CompileError, match="8 bytes spilled"):
-        lowering.build(GemmAllReduce.plan(CFG))
+        lowering.build(Through.plan(TinyConfig()))
     monkeypatch.setenv("PKNUMBA_DEBUG", "1")
-    assert lowering.build(GemmAllReduce.plan(CFG))[1]["spill"] == 8
+    assert lowering.build(Through.plan(TinyConfig()))[1]["spill"] == 8
 
 
 @pytest.mark.ptx
