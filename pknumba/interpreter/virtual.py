@@ -82,6 +82,9 @@ class VirtualTime:
         nbytes, inside = prod(target.shape) * target.dtype.itemsize, isinstance(source, SharedTile)
         outer = target if inside else source
         start = self._serve(("port out" if inside else "port in", task.rank, int(task.block)), self.now, nbytes / self.hw.port)
+        if isinstance(outer, SharedTile):               # between blocks of a cluster
+            end = max(start, self._serve(("port in", outer.arena.label), self.now, nbytes / self.hw.port))
+            return end, end + self.hw.load_s
         start = max(start, self._global(task, outer, nbytes, "tma_add" if combine else "tma", write=inside, combine=combine))
         away = self._home(task, outer) != self.card(task.rank)
         return start, start + (self.hw.peer_s if away else self.hw.hop_s if inside else self.hw.load_s)
