@@ -104,6 +104,8 @@ class MovingAttentionConfig(AttentionConfig):
         comm_sms: SMs that move; the others compute. depth: chunks that a mover moves before it tells.
     """
 
+    kv: int = 64
+    stages: int = 4
     comm_sms: int = 16
     depth: int = 8
 
