@@ -56,6 +56,7 @@ class CommCall:
         self.stream = stream_source(world, stream, out if x is None else x)
         self.in_place = found.out is not None and found.out.pointer == found.x.pointer
         self.launch = self.output = None
+        self.debug = world.executor == "gpu" and debug()
         if 0 in found.form.dims:
             return
         self.box = kernel.box(self, found)
@@ -72,7 +73,7 @@ class CommCall:
         if out is None and self.receives:
             result = self._new(x)
         if self.launch is not None:
-            if debug() and self.world.executor == "gpu":
+            if self.debug:
                 from .debug import looked_at
                 looked_at(self, self.stream(), result)
             else:
