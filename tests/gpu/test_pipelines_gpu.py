@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -66,12 +67,12 @@ def test_torch_layers_on_one_rank():
     passes(sys.executable, ROOT / "scripts/tensor_parallel.py", "--executor", "gpu")
 
 
-def test_torch_layers_over_mpi_ranks(tmp_path):
+def test_torch_layers_over_mpi_ranks():
     pytest.importorskip("torch")
     if not shutil.which("nvidia-cuda-mps-control"):
         pytest.skip("no nvidia-cuda-mps-control")
     passes("bash", ROOT / "scripts/mps", "run", "-n", 2, "--", sys.executable, "-W", "ignore", ROOT / "scripts/tensor_parallel.py",
-           "--executor", "gpu", PKNUMBA_MPS_DIR=str(tmp_path / "mps"))          # nobody else's service
+           "--executor", "gpu", PKNUMBA_MPS_DIR=tempfile.mkdtemp(prefix="pk-"))         # nobody else's service, with a short name
 
 
 def test_torch_layers_over_torchrun_ranks():
@@ -91,3 +92,9 @@ def test_ahead_of_time(tmp_path):
     program.write_text(WITHOUT)
     out = passes(sys.executable, program, PKNUMBA_BUNDLE=str(bundle), PKNUMBA_CACHE_DIR=str(tmp_path / "empty"))
     assert "no compiler: []" in out
+
+
+def test_the_doctor_finds_the_gpu():
+    code, out = bounded([sys.executable, "-m", "pknumba", "doctor", "--executor", "gpu"], environment(), 60)
+    print(out)
+    assert code == 0 and "ready: pknumba runs here on the GPU" in out and "works (2 MiB exported)" in out
