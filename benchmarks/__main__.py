@@ -50,6 +50,7 @@ CASES = {
     "launch": Case(2, ("launch.py",)),
     "recording": Case(2, ("recording.py",)),
     "attention": Case(3, ("attention.py",)),
+    "attention_ranks": Case(3, ("attention_ranks.py",), ranks=4),
     "moe": Case(3, ("moe.py",)),
     "all_reduce": Case(3, ("gemm_all_reduce.py",), ranks=8),
     "collectives": Case(3, ("collectives.py",), ranks=8),
