@@ -87,7 +87,7 @@ def _layers(world, kernel, cfg, data, w1, w2, count):
         for array, values in zip(mine, inputs[world.rank]):
             array[...] = values
         route = Route, CommConfig(dtype="int32")
-        Y, routes = dispatch(route, first, world, mine[0], mine[1], own[0], "relu", count, None, None, cfg, None)
+        Y, routes = dispatch(route, first, world, mine[0], mine[1], own[0], "relu", None, count, None, None, cfg, None)
         out = combine(second, world, Y, routes, own[1], mine[2], None, cfg, None)
         if not np.array_equal(out, define_layer(*inputs[world.rank], w1, w2)):
             raise WrongResult(f"{kernel.__name__} on {world.size} ranks, rank {world.rank}, call {number}: the result is not what the "

@@ -11,12 +11,13 @@ class Route(Comm):
     """What a router's indices mean: every rank counts its tokens for each expert, tells all, and deals out rows of the experts' ranks.
 
     ``starts``: for each rank, entries below each expert and below all. ``place``: row of each of this rank's slots, or -1. ``source``:
-    rank * slots + slot of each row of this rank's experts. ``ends``: rows at which those end.
+    rank * slots + slot of each row of this rank's experts. ``ends``: rows at which those end. Numbers: this rank has ``own`` entries, none
+    has more than ``slots``.
     """
 
     tensors, symmetric, counters = ("indices", "starts", "place", "source", "ends"), ("starts", "source"), ("counted", "dealt")
     kinds = dict.fromkeys(tensors, "int32")
-    numbers = {"slots": 1, "experts": 1, "capacity": 1}
+    numbers = {"slots": 1, "own": 1, "experts": 1, "capacity": 1}
     operator = "moe_dispatch_gemm"
 
     @classmethod
@@ -34,12 +35,12 @@ class Route(Comm):
 
     @staticmethod
     def count(cfg, g, s, task):                 # a warp: entries below an expert
-        put(g.starts, i32(g.rank * (g.experts + 1) + task.id), tally(g.indices, g.slots, task.id), True)
+        put(g.starts, i32(g.rank * (g.experts + 1) + task.id), tally(g.indices, g.own, task.id), True)
 
     @staticmethod
     def communicator(cfg, g, s, task):          # a warp: rows for an expert; after the last, entries that are no expert's
         if task.id == g.experts:
-            drop(g.indices, g.slots, g.experts, g.place)
+            drop(g.indices, g.own, g.experts, g.place)
         else:
             owner, first = Route.home(cfg, g, task.id)
             row, end = i32(0), i32(0)
@@ -48,7 +49,7 @@ class Route(Comm):
                 begin, here, after = look(g.starts, at + first), look(g.starts, at + task.id), look(g.starts, at + task.id + 1)
                 row = i32(row + (after if rank < g.rank else here) - begin)
                 end = i32(end + after - begin)
-            deal(g.indices, g.slots, task.id, row, g.capacity, g.place, g.source, owner, i32(g.rank * g.slots))
+            deal(g.indices, g.own, task.id, row, g.capacity, g.place, g.source, owner, i32(g.rank * g.slots))
             if owner == g.rank:
                 put(g.ends, task.id - first, least(end, g.capacity))
 
@@ -88,7 +89,8 @@ class MoeDispatchGemm(Experts, GroupedGemm):
         post(g.arrived, div(first, cfg.tile_m), g.rank, end - first)
 
 
-def moe_dispatch_gemm(world, X, indices, B, *, activation=None, experts=None, capacity=None, out=None, config=None, stream=None):
+def moe_dispatch_gemm(world, X, indices, B, *, activation=None, tokens=None, experts=None, capacity=None, out=None,
+                      config=None, stream=None):
     """The rows of all ranks' tokens that belong to this rank's experts, each times its expert's matrix; collective.
 
     The experts 0 .. E - 1 are divided over ranks as by ``numpy.array_split``. Row by row: experts in order, for each the ranks in order,
@@ -96,13 +98,14 @@ def moe_dispatch_gemm(world, X, indices, B, *, activation=None, experts=None, ca
 
     Args:
         world: World of this rank; every rank calls with arrays of the same shapes and dtype.
-        X: (T, H) bfloat16 or float16 tokens of this rank, rows contiguous. A SymmetricArray of this world is read in place; any other
-            costs a copy into symmetric memory that the world keeps for this shape.
+        X: (T, H) bfloat16 or float16 tokens of this rank, possibly none, rows contiguous. A SymmetricArray of this world is read in place;
+            any other costs a copy into symmetric memory that the world keeps for this shape.
         indices: (T, k) int32, contiguous, in the device's memory: experts of each token. One that is no expert's is dropped.
         B: (this rank's experts, H, N) of X's dtype, contiguous; or the transpose, ``x.transpose(0, 2, 1)``, of contiguous (.., N, H).
         activation: "none", "relu", "silu" or "gelu" of the product, in float32, before it is rounded; None: as config says, or "none".
+        tokens: the most that any rank has, the same on every rank; None: all have as many as this one.
         experts: E; None: world.size times those of B.
-        capacity: rows for this rank's experts at most; what comes later is dropped. None: size * T * k, where nothing can be dropped.
+        capacity: rows for this rank's experts at most; what comes later is dropped. None: size * tokens * k, where nothing can be dropped.
         out: (capacity, N) of the same dtype, rows contiguous; made with X's library if None.
         config: MoeConfig; chosen by shape if None. stream: as in ``gemm``; to be passed where two streams work at once, since calls of
             one shape share tables.
@@ -114,5 +117,5 @@ def moe_dispatch_gemm(world, X, indices, B, *, activation=None, experts=None, ca
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError on every rank, before anything is launched; HangError if a
     rank does not come.
     """
-    return dispatch((Route, CommConfig(dtype="int32")), MoeDispatchGemm, world, X, indices, B, activation, experts, capacity, out,
-                    config, stream)
+    return dispatch((Route, CommConfig(dtype="int32")), MoeDispatchGemm, world, X, indices, B, activation, tokens, experts, capacity,
+                    out, config, stream)

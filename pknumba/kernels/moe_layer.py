@@ -9,12 +9,12 @@ class MoeLayer(MoeCombine):
     """The last kernel of a layer; Route and MoeDispatchGemm come before it."""
 
 
-def moe_layer(world, X, indices, weights, W1, W2, *, activation="silu", experts=None, capacity=None, out=None, config=(None, None),
-              stream=None):
+def moe_layer(world, X, indices, weights, W1, W2, *, activation="silu", tokens=None, experts=None, capacity=None, out=None,
+              config=(None, None), stream=None):
     """out[t] = sum over slots j of weights[t, j] * activation(X[t] @ W1[e]) @ W2[e], where e = indices[t, j]; collective.
 
     Args:
-        world, X, indices, experts, capacity, stream: as in ``moe_dispatch_gemm``; the experts 0 .. E - 1 are divided over ranks.
+        world, X, indices, tokens, experts, capacity, stream: as in ``moe_dispatch_gemm``; the experts 0 .. E - 1 are divided over ranks.
         weights: (T, k) float32, contiguous, on the device.
         W1: (this rank's experts, H, F), W2: (this rank's experts, F, N) of X's dtype, or transposes as in ``grouped_gemm``.
         activation: "none", "relu", "silu" or "gelu" (by tanh), in float32, of the first product before it is rounded.
@@ -25,7 +25,7 @@ def moe_layer(world, X, indices, weights, W1, W2, *, activation="silu", experts=
     Raises: as ``moe_dispatch_gemm`` and ``moe_combine``.
     """
     first, second = config
-    Y = kept_result(world, X, indices, W1, capacity, stream)
-    Y, routes = moe_dispatch_gemm(world, X, indices, W1, experts=experts, capacity=capacity, activation=activation, out=Y, config=first,
-                                  stream=stream)
+    Y = kept_result(world, X, indices, W1, tokens, capacity, stream)
+    Y, routes = moe_dispatch_gemm(world, X, indices, W1, activation=activation, tokens=tokens, experts=experts, capacity=capacity, out=Y,
+                                  config=first, stream=stream)
     return moe_combine(world, Y, routes, W2, weights, out=out, config=second, stream=stream)

@@ -36,7 +36,7 @@ class CombineCall(ExpertCall):
         self._start(kernel, world)
         y, b, w, c, columns = agreed(world, self.name, kernel, lambda: check_combine(self.name, kernel, world, Y, routes, B, weights, out,
                                                                                      config),
-                                     lambda found: {"Y.shape": list(found[0].shape), "weights.shape": list(found[2].shape),
+                                     lambda found: {"Y.shape": list(found[0].shape), "top k": found[2].shape[1],
                                                     "N": found[1].shape[2], "dtype": found[0].dtype, "config": repr(config)})
         self.stream = stream_source(world, stream, Y)
         (tokens, top_k), n, k, tables = w.shape, b.shape[2], b.shape[1], routes.tables
@@ -45,7 +45,8 @@ class CombineCall(ExpertCall):
         cfg = self._configured(config, tables.slots, -(-tables.experts // world.size), n, k, y.dtype, columns)
         numbers = self._numbers(cfg, tables, n, k, top_k=top_k, tokens=tokens)
         at = stream if stream is None else self.stream()
-        workspace, first = self._workspace(cfg, tables, n, k, max(numbers["bands"], tokens), at)
+        counters = max(numbers["bands"], tables.slots // top_k)
+        workspace, first = self._workspace(cfg, tables, n, k, top_k, counters, at)
         if first:
             workspace.landing = world.symmetric((tables.slots, n), y.dtype)
         matrices = {"A": ragged(self._operand(y)), "B": self._experts(b, columns),
@@ -90,9 +91,9 @@ def check_combine(name, kernel, world, Y, routes, B, weights, out, config):
     arguments.check_kinds(name, y.dtype, b.dtype, "int32", "Y", "indices")
     if w.dtype != "float32":
         raise DTypeError(f"{name}: weights are {w.dtype}. They must be float32. Convert them.", dtype=w.dtype)
-    if y.shape != (tables.capacity, b.shape[1]) or b.shape[0] != tables.mine or w.shape[0] * w.shape[1] != tables.slots:
+    if y.shape != (tables.capacity, b.shape[1]) or b.shape[0] != tables.mine or tuple(w.shape) != routes.shape:
         raise ShapeError(f"{name}: Y {tuple(y.shape)}, B {tuple(b.shape)} and weights {tuple(w.shape)} do not fit {tables.capacity} rows, "
-                         f"{tables.mine} experts and {tables.slots} slots of this rank. Pass what belongs to the dispatch.")
+                         f"{tables.mine} experts and {routes.shape} slots of this rank. Pass what belongs to the dispatch.")
     if w.shape[1] > 1 and w.strides[1] != 4 or w.shape[0] > 1 and w.strides[0] != 4 * w.shape[1]:
         raise LayoutError(f"{name}: weights have strides {tuple(w.strides)}. They must be contiguous. Pass a copy.")
     arguments.check_rows(name, "Y", y.shape, y.strides, y.dtype)

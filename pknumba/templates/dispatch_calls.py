@@ -14,14 +14,14 @@ from .transfers import DeviceComm, InterpretedComm
 from .transfers import Workspace as Meeting
 
 #: A dispatch's arguments as ``runtime.describe`` sees them.
-Given = namedtuple("Given", "x indices b out columns experts capacity symmetric")
+Given = namedtuple("Given", "x indices b out columns tokens experts capacity symmetric")
 
 
-def dispatch(route, kernel, world, X, indices, B, activation, experts, capacity, out, config, stream):
+def dispatch(route, kernel, world, X, indices, B, activation, tokens, experts, capacity, out, config, stream):
     """Arguments, result and errors are those of ``moe_dispatch_gemm``. route: (kernel that routes, its configuration)."""
     marks = fingerprint(X), fingerprint(indices), fingerprint(B), fingerprint(out)
     known = None not in marks[:3] and (out is None or marks[3] is not None)
-    key = (kernel, marks, activation, experts, capacity, config, stream) if known and out is not None else None
+    key = (kernel, marks, activation, tokens, experts, capacity, config, stream) if known and out is not None else None
     try:
         call = key and world.cache.get(key)
     except (AttributeError, TypeError):
@@ -29,38 +29,40 @@ def dispatch(route, kernel, world, X, indices, B, activation, experts, capacity,
     if call:
         world.check()
     else:
-        call = DispatchCall(route, kernel, world, X, indices, B, activation, experts, capacity, out, config, stream)
+        call = DispatchCall(route, kernel, world, X, indices, B, activation, tokens, experts, capacity, out, config, stream)
         if key and world.executor == "gpu":
             remember(world.cache, key, call)
     call.run(call.stream())
-    return call.out, Routes(call.tables, call.tables.ends, call.tables.place)
+    return call.out, Routes(call.tables, *call.shape)
 
 
 class DispatchCall(ExpertCall):
     """A dispatch of these arrays: checked, agreed with the other ranks, and packed."""
 
-    def __init__(self, route, kernel, world, X, indices, B, activation, experts, capacity, out, config, stream):
+    def __init__(self, route, kernel, world, X, indices, B, activation, tokens, experts, capacity, out, config, stream):
         self._start(kernel, world)
-        given = agreed(world, self.name, kernel, lambda: check(self.name, kernel, world, X, indices, B, experts, capacity, out, config),
-                       lambda g: {"X.shape": list(g.x.shape), "top k": g.indices.shape[1], "N": g.b.shape[2], "dtype": g.x.dtype,
+        given = agreed(world, self.name, kernel, lambda: check(self.name, kernel, world, X, indices, B, tokens, experts, capacity,
+                                                                       out, config),
+                       lambda g: {"X.shape": [g.tokens, g.x.shape[1]], "top k": g.indices.shape[1], "N": g.b.shape[2], "dtype": g.x.dtype,
                                   "experts": g.experts, "capacity": g.capacity, "config": repr((config, activation)),
                                   "X": f"symmetric array {g.symmetric}" if g.symmetric else "no symmetric array"})
         self.stream = stream_source(world, stream, X)
         self.out = _result(X, given) if out is None else out
         (t, h), top_k, n = given.x.shape, given.indices.shape[1], given.b.shape[2]
         at = stream if stream is None else self.stream()
-        key = "tables", t * top_k, given.experts, given.capacity, at
+        if 0 in (given.tokens, top_k, h, n):
+            raise ShapeError(f"{self.name}: X {tuple(given.x.shape)}, indices {tuple(given.indices.shape)}, N = {n}. None may be 0, "
+                             "save a rank's tokens where others have some. Leave the call out.")
+        key, slots = ("tables", given.tokens * top_k, given.experts, given.capacity, at), given.tokens * top_k
         if key not in world.cache:
-            world.cache[key] = Tables(world, t * top_k, given.experts, given.capacity)
-        self.tables = tables = world.cache[key]
-        if 0 in (t, top_k, h, n, given.capacity):
-            raise ShapeError(f"{self.name}: X {tuple(given.x.shape)}, indices {tuple(given.indices.shape)}, N = {n}, capacity = "
-                             f"{given.capacity}. None may be 0. Leave the call out.")
+            world.cache[key] = Tables(world, slots, given.experts, given.capacity)
+        self.tables, self.shape = world.cache[key], (t, top_k)
+        tables = self.tables
         changes = {} if activation is None else {"activation": activation}
-        cfg = self._configured(config, t * top_k, -(-given.experts // world.size), n, h, given.x.dtype, given.columns, **changes)
+        cfg = self._configured(config, slots, -(-given.experts // world.size), n, h, given.x.dtype, given.columns, **changes)
         self._route(*route, tables, given.indices, at)
         numbers = self._numbers(cfg, tables, n, h, top_k=top_k)
-        workspace, first = self._workspace(cfg, tables, n, h, numbers["bands"], at)
+        workspace, first = self._workspace(cfg, tables, n, h, top_k, numbers["bands"], at)
         from ..runtime import arrays
         c = arrays.describe(self.out, "out")
         matrices = {"A": ragged(self._buffer(workspace, given.capacity, h, given.x.dtype)), "B": self._experts(given.b, given.columns),
@@ -73,15 +75,15 @@ class DispatchCall(ExpertCall):
         """X in memory that peers see."""
         if is_symmetric(X):
             return self._shared(X)
-        key = "tokens", tuple(given.x.shape), given.x.dtype, at
+        x, (rows, cols) = given.x, given.x.shape
+        key = "tokens", (given.tokens, cols), x.dtype, at
         if key not in self.world.cache:
-            self.world.cache[key] = self.world.symmetric(given.x.shape, given.x.dtype)
+            self.world.cache[key] = self.world.symmetric((given.tokens, cols), x.dtype)
         array = self.world.cache[key]
         if self.world.executor == "interpreter":
-            self.before.append(lambda s: array.local.__setitem__(..., given.x.owner))
-        else:
+            self.before.append(lambda s: array.local.__setitem__(slice(rows), x.owner))
+        elif rows:
             from ..runtime import driver
-            x, (rows, cols) = given.x, given.x.shape
             pitch = x.strides[0] if rows > 1 else cols * 2
             self.before.append(lambda s: driver.copy_2d(array.pointer, array.pitch, x.pointer, pitch, cols * 2, rows, s))
         return self._shared(array)
@@ -98,7 +100,7 @@ class DispatchCall(ExpertCall):
         flat = indices.owner.reshape(-1) if world.executor == "interpreter" else indices
         views = dict(indices=tables.private(flat), starts=tables.shared(tables.starts), place=tables.private(tables.place),
                      source=tables.shared(tables.source), ends=tables.private(tables.ends))
-        numbers = dict(slots=tables.slots, experts=tables.experts, capacity=tables.capacity)
+        numbers = dict(slots=tables.slots, own=indices.shape[0] * indices.shape[1], experts=tables.experts, capacity=tables.capacity)
         launch = (DeviceComm if world.executor == "gpu" else InterpretedComm)(kernel, world, cfg, views, numbers, world.cache[key])
         self.launches.append(lambda s: launch.fire(s, None))
 
@@ -108,7 +110,7 @@ def _result(X, given):
     return arrays.empty_like_library(X.local if is_symmetric(X) else X, (given.capacity, given.b.shape[2]), given.x.dtype)
 
 
-def check(name, kernel, world, X, indices, B, experts, capacity, out, config):
+def check(name, kernel, world, X, indices, B, tokens, experts, capacity, out, config):
     """Given. Raises the error of the first rule that is broken."""
     from ..runtime import arrays
     arguments.check_config(name, kernel, config)
@@ -127,29 +129,33 @@ def check(name, kernel, world, X, indices, B, experts, capacity, out, config):
     arguments.check_rows(name, "X", x.shape, x.strides, x.dtype)
     if i.strides[1] != 4 and i.shape[1] > 1 or i.strides[0] != 4 * i.shape[1] and i.shape[0] > 1:
         raise LayoutError(f"{name}: indices have strides {tuple(i.strides)}. They must be contiguous. Pass a copy.")
-    for label, value in (("experts", experts), ("capacity", capacity)):
+    for label, value in (("tokens", tokens), ("experts", experts), ("capacity", capacity)):
         if value is not None and (type(value) is not int or value < 1):
             raise ShapeError(f"{name}: {label} = {value!r}. It is a positive int, or None. Count again.")
+    tokens = x.shape[0] if tokens is None else tokens
+    if x.shape[0] > tokens or is_symmetric(X) and x.shape[0] != tokens:
+        raise ShapeError(f"{name}: X has {x.shape[0]} tokens, tokens = {tokens}. It is the most that a rank has; a symmetric X has as "
+                         "many. Count again.")
     experts = world.size * b.shape[0] if experts is None else experts
     mine = share(experts, world.size, world.rank)[1]
     if b.shape[0] != mine:
         raise ShapeError(f"{name}: B has {b.shape[0]} matrices. Rank {world.rank}'s share of {experts} experts is {mine}. Pass "
                          "numpy.array_split(B, world.size)[world.rank].", shape=tuple(b.shape))
-    capacity = capacity or world.size * i.shape[0] * i.shape[1]
-    if world.size * max(capacity, i.shape[0] * i.shape[1]) >= 2**31:
+    capacity = capacity or world.size * tokens * i.shape[1]
+    if world.size * max(capacity, tokens * i.shape[1]) >= 2**31:
         raise ShapeError(f"{name}: {capacity} rows for each of {world.size} ranks. Tables hold 32-bit numbers. Split the call.")
     columns = _columns(name, b)
     if out is not None:
         arguments.check_out(name, world, out, x.dtype, (capacity, b.shape[2]))
-    return Given(x, i, b, out, columns, experts, capacity, X.number if is_symmetric(X) else 0)
+    return Given(x, i, b, out, columns, tokens, experts, capacity, X.number if is_symmetric(X) else 0)
 
 
-def kept_result(world, X, indices, W, capacity, stream):
+def kept_result(world, X, indices, W, tokens, capacity, stream):
     """Memory for a first product of that shape, which the world keeps; None where shapes do not fit (the check says so)."""
     from ..runtime import arrays
     try:
         x = X.local if is_symmetric(X) else X
-        shape = capacity or world.size * indices.shape[0] * indices.shape[1], W.shape[2]
+        shape = capacity or world.size * (tokens or indices.shape[0]) * indices.shape[1], W.shape[2]
         key = "first product", shape, arrays.describe(x, "X").dtype, stream, arrays.library_of(x)
         if key not in world.cache:
             world.cache[key] = arrays.empty_like_library(x, shape, key[2])

@@ -1,6 +1,7 @@
 """What calls of kernels of experts have in common: tables of a shape, and how they are packed."""
 
 import itertools
+from math import prod
 
 from .. import config as configs
 from .agreement import least_sms
@@ -22,8 +23,9 @@ class Routes:
         place: (T, k) int32 on the device: row of each slot on its expert's rank, -1 if it was dropped.
     """
 
-    def __init__(self, tables, ends, place):
-        self.tables, self.ends, self.place, self.number = tables, ends, place, next(_calls)
+    def __init__(self, tables, tokens, top_k):
+        self.tables, self.shape, self.number = tables, (tokens, top_k), next(_calls)
+        self.ends, self.place = tables.view(tables.ends, (tables.mine,)), tables.view(tables.place, self.shape)
         tables.latest = self.number
 
 
@@ -43,6 +45,13 @@ class Tables:
             return np.full(n, -99, np.int32)
         from ..runtime import DeviceArray
         return DeviceArray.empty((max(n, 1),), "int32", self.world.device)
+
+    def view(self, array, shape):
+        """The first elements of a table of this rank, in that shape."""
+        if self.world.executor == "interpreter":
+            return array[:prod(shape)].reshape(shape)
+        from ..runtime import DeviceArray
+        return DeviceArray(array.pointer, shape, "int32", self.world.device, owner=array)
 
     def shared(self, array):
         """A symmetric table as a Comm kernel sees it."""
@@ -94,9 +103,9 @@ class ExpertCall(GroupedCall):
                        bands=-(-tables.capacity // cfg.tile_m), **more)
         return {name: numbers[name] for name in self.kernel.numbers}
 
-    def _workspace(self, cfg, tables, n, k, counters, stream):
+    def _workspace(self, cfg, tables, n, k, top_k, counters, stream):
         """Counters of a shape, the same number on every rank; and whether they are new."""
-        key = "workspace", self.kernel, cfg, tables.slots, tables.experts, tables.capacity, n, k, stream
+        key = "workspace", self.kernel, cfg, tables.slots, tables.experts, tables.capacity, n, k, top_k, stream
         first = key not in self.world.cache
         if first:
             self.world.cache[key] = Workspace(self.kernel, self.world, cfg, counters)

@@ -71,7 +71,7 @@ def test_dispatch_and_combine_by_themselves(size):
         assert np.array_equal(routes.ends, ends)
         for e, (start, end) in enumerate(zip((0, *ends), ends)):
             assert_close(Y[start:end], [(rows[start:end], w1[e])], "bfloat16", f"expert {e}")
-        for slot, place in enumerate(routes.place):
+        for slot, place in enumerate(routes.place.ravel()):
             owners = [r for r in range(size) for n in [places[r][2]] if (world.rank, slot) in n]
             assert (place < 0) == (not owners) and (not owners or places[owners[0]][2][place] == (world.rank, slot))
         again = grouped_gemm(world, rows, w1, routes.ends)               # by other means: the same definition
@@ -112,6 +112,27 @@ def test_capacity():
             kept.check(world.rank, out, "relu")
 
     World.local(2, executor="interpreter").run(main)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_with_other_numbers_of_tokens(size):
+    """Some have fewer, one has none; what is symmetric must be whole."""
+    problems = [Problem(i, size, 12, 2, 5, 24, 16, 24, exact=True) for i in range(2)]
+    for problem in problems:
+        for rank in range(size):
+            rows = (12, 0, 7)[rank]
+            for name in ("x", "indices", "weights"):
+                getattr(problem, name)[rank] = getattr(problem, name)[rank][:rows]
+
+    def main(world):
+        for problem in problems * 2:
+            x, indices, weights, w1, w2 = problem.mine(world.rank)
+            out = moe_layer(world, x, indices, weights, w1, w2, activation="relu", tokens=12, experts=5)
+            problem.check(world.rank, out, "relu")
+        with pytest.raises(ShapeError):
+            moe_layer(world, x, indices, weights, w1, w2, experts=5)
+
+    World.local(size, executor="interpreter", policy="starve").run(main)
 
 
 def test_smallest_case_is_quick():
