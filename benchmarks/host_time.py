@@ -67,7 +67,8 @@ def main():
                 continue
             times = max(world.allgather(host_time(world, call)), key=lambda t: protocol.summary(t)[0])
             if world.rank == 0:
-                protocol.write(arguments.out, f"host time of a cached call, {name}", [64, 256], "bfloat16", times, world=world.size, gpus=gpus)
+                protocol.write(arguments.out, f"host time of a cached call, {name}", [64, 256], "bfloat16", times, world=world.size,
+                               gpus=gpus)
     return 0
 
 

@@ -14,7 +14,8 @@ class CommConfig(Config):
     Attributes:
         blocks: thread blocks; 0 lets the call choose, by size. warps: of a block; unroll: units of 16 bytes that a lane moves
             at once. A warp moves pieces of 512 * unroll bytes.
-        algorithm: "auto" chooses by size; all_reduce has "one-shot", "two-shot", "read-back" (two shots, the
+        algorithm: "auto" chooses by size; "one-shot" sends packets to whoever reads them (all_reduce, all_gather, reduce_scatter,
+            all_to_all), "two-shot" lets ranks read each other's memory; all_reduce also has "read-back" (two shots, the
             second read from the owners) and "multimem" (two shots by the switch).
         dtype, op, copy_in, copy_out: element type, "sum", "min" or "max", and which copies between ordinary and symmetric
             memory the kernel makes. All are set by the call from its arguments.

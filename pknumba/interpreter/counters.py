@@ -70,10 +70,12 @@ class Counters:
         arrays: one array per rank: uint32[n], or uint32[n, ranks] whose row is a counter with a slot per rank that adds
             (several processes need no atomics then; the value is the row's sum).
         rank: whose counters ``wait`` reads.
+        whole: for every rank its number in the whole world, by which launches are counted; None: the same.
     """
 
-    def __init__(self, name, arrays, rank):
+    def __init__(self, name, arrays, rank, whole=None):
         self.name, self.arrays, self.rank = name, list(arrays), rank
+        self.whole = range(len(arrays)) if whole is None else whole
         self.world_size = len(self.arrays)
         self.slots, self._places = arrays[rank].ndim == 2, {}
 
@@ -152,7 +154,7 @@ class Counters:
         address = start + number * stride
         found = known.get(address)
         if found is None:
-            found = known[address] = _Additions(peer)
+            found = known[address] = _Additions(self.whole[peer])
         return found
 
     def ready(self, task):

@@ -63,6 +63,10 @@ class Session(History):
         self.begin(task)
         return task
 
+    def rank_of(self, rank):
+        """That rank's number in the whole world."""
+        return rank
+
     def launch(self, rank, name, grid, resident=None, cluster=1):
         """A Launch of `grid` blocks on `rank`, of which `resident` fit at once (None: all), in clusters of `cluster` blocks. It starts in
         Launch.wait().

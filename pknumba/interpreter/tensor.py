@@ -45,8 +45,8 @@ class Tensor:
         rows, cols = prod(shape[:-1]), shape[-1]
         row, col = row * rows + int(first_row), col * cols + int(first_col)
         if int(first_col) * self.dtype.itemsize % 16:
-            raise error(ProtocolError, running(), f"tensor {self.name}: first_col = {int(first_col)} of {self.dtype}. The innermost coordinate "
-                                                  "of a bulk copy is a multiple of 16 bytes. Begin on one.")
+            raise error(ProtocolError, running(), f"tensor {self.name}: first_col = {int(first_col)} of {self.dtype}. The innermost "
+                                                  "coordinate of a bulk copy is a multiple of 16 bytes. Begin on one.")
         if row < 0 or col < 0:
             raise error(ProtocolError, running(), f"tensor {self.name}: window {tuple(map(int, coord))} of {tuple(shape)} starts "
                                                   "before the array. Coordinates count windows from 0.")

@@ -1,15 +1,26 @@
 """All-gather: out = concatenate((x_0, x_1, ...), axis) on every rank."""
 
-from ..primitives import copy_box, mod
-from ..templates import Comm, communicate
+from ..primitives import copy_box, mod, send_box, take_boxes
+from ..templates import Comm, Parcels, communicate
 from ..templates.collected import axis_of
 from ..templates.geometry import Form
+
+
+class AllGatherParcels(Parcels):
+    """Every rank sends its array to all."""
+
+    operator = "all_gather"
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        send_box(g.inbox, g.X, task.id, g.box, task.step, g.arrived)
+        take_boxes(g.Y, g.inbox, task.id, g.box, task.step, g.arrived)
 
 
 class AllGather(Comm):
     """Every rank reads the others' arrays; the array of a rank is a slot of the result."""
 
-    operator = "all_gather"
+    operator, small = "all_gather", AllGatherParcels
 
     @staticmethod
     def communicator(cfg, g, s, task):
@@ -37,8 +48,8 @@ def all_gather(world, x, *, axis=0, out=None, config=None, stream=None):
         config: CommConfig; chosen by size if None. stream: as in ``gemm``; to be passed where two streams work
             at once, since calls of one form share counters.
 
-    Returns: out (its ``local`` if it is symmetric). Ranks read each other's x: unless it is symmetric it is first copied into
-    symmetric memory that the world keeps.
+    Returns: out (its ``local`` if it is symmetric). Small arrays are sent to every rank, in packets that carry their own flags. Of
+    larger ones ranks read each other's x: unless it is symmetric it is first copied into symmetric memory that the world keeps.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, ContractError on every rank, before anything is
     launched; HangError if a rank does not come.

@@ -1,17 +1,30 @@
 """All-to-all: rank r gets part r of everyone's x along one axis, and puts the parts one after the other along another."""
 
 from ..errors import LayoutError, ShapeError
-from ..primitives import copy_box, entry, i32, mod
-from ..templates import Comm, communicate
+from ..primitives import copy_box, entry, i32, mod, send_box, take_boxes
+from ..templates import Comm, Parcels, communicate
 from ..templates.collected import axis_of, share_of, splits_of
 from ..templates.geometry import Form, Ragged, is_contiguous
 from ..tiles import ITEMSIZE
 
 
+class AllToAllParcels(Parcels):
+    """Every rank sends each its part."""
+
+    operator = "all_to_all"
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        for i in range(g.world_size):
+            peer = mod(g.rank + i, g.world_size)
+            send_box(g.inbox, g.X, task.id, g.box, task.step, g.arrived, peer, peer)
+        take_boxes(g.Y, g.inbox, task.id, g.box, task.step, g.arrived)
+
+
 class AllToAll(Comm):
     """A rank reads its slot of everyone's array; what it gets from a rank is a slot of the result."""
 
-    operator = "all_to_all"
+    operator, small = "all_to_all", AllToAllParcels
 
     @staticmethod
     def communicator(cfg, g, s, task):
@@ -34,7 +47,7 @@ class AllToAll(Comm):
 class AllToAllRagged(AllToAll):
     """The same for boxes of different sizes, which a table describes."""
 
-    tensors, numbers = ("X", "S", "Y", "table"), {"pieces": 1}
+    tensors, numbers, small = ("X", "S", "Y", "table"), {"pieces": 1}, None
 
     @staticmethod
     def box_of(g, i):
@@ -118,8 +131,9 @@ def all_to_all(world, x, *, scatter_axis=0, gather_axis=0, scatter_splits=None, 
         config: CommConfig; chosen by size if None. stream: as in ``gemm``; to be passed where two streams work
             at once, since calls of one form share counters.
 
-    Returns: out (its ``local`` if it is symmetric). Ranks read each other's x: unless it is symmetric it is first copied into
-    symmetric memory that the world keeps.
+    Returns: out (its ``local`` if it is symmetric). Small parts are sent to the ranks that get them, in packets that carry their own
+    flags. Otherwise, and with splits, ranks read each other's x: unless it is symmetric it is first copied into symmetric memory
+    that the world keeps.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, ContractError on every rank, before anything is
     launched; HangError if a rank does not come.

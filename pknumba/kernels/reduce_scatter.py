@@ -1,15 +1,28 @@
 """Reduce-scatter: out = rank's share of x_0 + x_1 + ... (or min, or max) along an axis."""
 
-from ..primitives import reduce_box
-from ..templates import Comm, communicate
+from ..primitives import mod, reduce_box, reduce_boxes, send_box
+from ..templates import Comm, Parcels, communicate
 from ..templates.collected import axis_of, share_of
 from ..templates.geometry import Form
+
+
+class ReduceScatterParcels(Parcels):
+    """Every rank sends each its share, and combines what it gets."""
+
+    operator = "reduce_scatter"
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        for i in range(g.world_size):
+            peer = mod(g.rank + i, g.world_size)
+            send_box(g.inbox, g.X, task.id, g.box, task.step, g.arrived, peer, peer)
+        reduce_boxes(g.Y, g.inbox, task.id, g.box, task.step, g.arrived, cfg.op)
 
 
 class ReduceScatter(Comm):
     """A rank reads its share, a slot of everyone's array, and combines it in rank order."""
 
-    operator, most = "reduce_scatter", 4
+    operator, most, small = "reduce_scatter", 4, ReduceScatterParcels
 
     @staticmethod
     def communicator(cfg, g, s, task):
@@ -39,8 +52,8 @@ def reduce_scatter(world, x, *, op="sum", axis=0, out=None, config=None, stream=
             at once, since calls of one form share counters.
 
     Returns: out (its ``local`` if it is symmetric). Floating-point numbers are combined in float32 in rank order and rounded
-    once; integers wrap. Ranks read each other's x: unless it is symmetric it is first copied into symmetric memory that the
-    world keeps.
+    once; integers wrap. Small parts are sent to the ranks that get them, in packets that carry their own flags. Of larger
+    ones ranks read each other's x: unless it is symmetric it is first copied into symmetric memory that the world keeps.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, ContractError on every rank, before anything is
     launched; HangError if a rank does not come.

@@ -11,6 +11,7 @@ from .mma import accumulator, as_operand, mma, mma_wait
 from .multimem import all_reduce, broadcast, reduce, take
 from .packets import reduce_packets, send_packets
 from .routing import deal, drop, put, tally
+from .parcels import reduce_boxes, send_box, take_boxes
 from .rows import normalise, over_warps, squares
 from .ragged import load_ragged_async, look, store_ragged_async
 from .semaphore import arrive, expect, wait
@@ -22,12 +23,12 @@ from .tile import load, load_rows, store, store_rows
 from .tma import (fence_async, load_async, store_add_async, store_async, store_async_read_wait, store_async_wait,
                   store_max_async, store_min_async)
 
-__all__ = ["accumulator", "all_reduce", "announce", "arrive", "as_float", "as_operand", "await_all", "barrier", "broadcast",
-           "cast", "climb", "copy_box", "div", "entry", "exp2", "expect", "fence_async", "fill", "fill_rows", "i32", "keep_epoch",
-           "least", "load", "load_async", "load_multicast", "load_ragged_async", "load_rows", "log2", "look", "mask", "maximum",
-           "minimum", "mma", "mma_wait", "mod", "most", "normalise", "over_warps", "reduce", "reduce_box", "record",
-           "reduce_packets", "rescale", "ring", "row_max", "row_numbers", "row_shares", "row_sum", "row_total", "send_async",
-           "send_packets", "signal", "signal_all", "squares", "stamp", "store", "store_add_async", "store_async",
-           "store_async_read_wait", "store_async_wait", "store_max_async", "store_min_async", "store_ragged_async", "store_rows",
-           "sync", "take", "tick", "tile_coord", "times", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until",
-           "activate", "carry", "deal", "drop", "post", "put", "tally", "weigh"]
+__all__ = ["accumulator", "activate", "all_reduce", "announce", "arrive", "as_float", "as_operand", "await_all", "barrier",
+           "broadcast", "carry", "cast", "climb", "copy_box", "deal", "div", "drop", "entry", "exp2", "expect", "fence_async",
+           "fill", "fill_rows", "i32", "keep_epoch", "least", "load", "load_async", "load_multicast", "load_ragged_async",
+           "load_rows", "log2", "look", "mask", "maximum", "minimum", "mma", "mma_wait", "mod", "most", "normalise", "over_warps",
+           "post", "put", "record", "reduce", "reduce_box", "reduce_boxes", "reduce_packets", "rescale", "ring", "row_max",
+           "row_numbers", "row_shares", "row_sum", "row_total", "send_async", "send_box", "send_packets", "signal", "signal_all",
+           "squares", "stamp", "store", "store_add_async", "store_async", "store_async_read_wait", "store_async_wait",
+           "store_max_async", "store_min_async", "store_ragged_async", "store_rows", "sync", "take", "take_boxes", "tally", "tick",
+           "tile_coord", "times", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until", "weigh"]

@@ -66,9 +66,13 @@ def _(inbox, source, number, count, call, arrived, row, rows):
             for r in p.loop(world):
                 peer = p.b.urem(p.b.add(r, rank), world)
                 base = p.field(p.i64, p.b.add(table, p.wide(p.b.shl(peer, p.const(3)))), 0)
-                p("{ .reg .b64 x, y; mov.b64 x, {$1, $3}; mov.b64 y, {$2, $3}; st.relaxed.sys.global.v2.b64 [$0], {x, y}; }",
-                  p.b.add(base, far), *words, call)
+                store_packet(p, p.b.add(base, far), words, call)
     return emit
+
+
+def store_packet(p, address, words, call):
+    """Two words, each with the number of the call."""
+    p("{ .reg .b64 x, y; mov.b64 x, {$1, $3}; mov.b64 y, {$2, $3}; st.relaxed.sys.global.v2.b64 [$0], {x, y}; }", address, *words, call)
 
 
 @primitive(scope="warp")
@@ -110,7 +114,7 @@ def _(to, inbox, number, count, call, arrived, op, row, rows, more):
             inside = [p.b.icmp_unsigned("<", r, world) for r in ranks]
             ranks = [p.b.select(here, r, first) for here, r in zip(inside, ranks)]
             places = [p.b.add(own, _packet(p, call, world, r, groups, group, row, rows)) for r in ranks]
-            return list(zip(inside, _await(p, u, role, arrived, shared, places, ranks, call)))
+            return list(zip(inside, (u.values(p, words) for words in await_packets(p, role, arrived, shared, places, ranks, call))))
 
         with p.when(p.b.icmp_signed(">", left, p.const(0))):
             (_, values), *rest = packets(p.const(0))
@@ -127,8 +131,8 @@ def _(to, inbox, number, count, call, arrived, op, row, rows, more):
     return emit
 
 
-def _await(p, u, role, arrived, shared, places, ranks, call):
-    """The values of the packets at several addresses, from as many ranks, once all of them carry the number of the call."""
+def await_packets(p, role, arrived, shared, places, ranks, call):
+    """The words of the packets at several addresses, from as many ranks, once all of them carry the number of the call."""
     n, want = len(places), f"${4 * len(places) + 2}"
     lines = [f"ld.relaxed.sys.global.v2.b64 {{x{i}, y{i}}}, [${3 * n + 2 + i}];" for i in range(n)]
     for i in range(n):
@@ -143,7 +147,7 @@ def _await(p, u, role, arrived, shared, places, ranks, call):
             late = p.b.icmp_unsigned("==", seen, call)
             source, seen = p.b.select(late, rank, source), p.b.select(late, flag, seen)
         p.give_up(role, p.COUNTER + (arrived.number << 8), source, call, seen, shared)
-    return [u.values(p, found[2 * i:2 * i + 2]) for i in range(n)]
+    return [found[2 * i:2 * i + 2] for i in range(n)]
 
 
 def _add(p, u, op, values, found):

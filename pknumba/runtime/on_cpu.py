@@ -84,6 +84,9 @@ class _PartSession:
     def launch(self, rank, name, grid, resident=None, cluster=1):
         return self._session.launch(self._ranks[rank], name, grid, resident, cluster)
 
+    def rank_of(self, rank):
+        return self._session.rank_of(self._ranks[rank])
+
     def __getattr__(self, name):
         return getattr(self._session, name)
 

@@ -15,6 +15,7 @@ from .groups import Grouped
 from .lcs import LCS
 from .lcsc import LCSC, LCSD, LCSI, LCSM
 from .matrices import multiply
+from .parcels import Parcels
 from .rows import counted_rows, meeting_rows
 from .ringing import attend_ring, ring_rows
 from .ulysses import attend_ulysses
@@ -24,5 +25,5 @@ from .transfers import communicate
 __all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Added", "Gathered", "attend", "attend_decode",
            "attend_ring", "attend_ulysses", "meeting_movers", "ring_rows", "communicate", "counted", "counted_rows",
            "meeting_rows", "Grouped", "multiply", "multiply_groups", "LCSD", "LCSI", "Exchanged", "RowsToRows", "ColumnsToRows",
-           "ColumnsToColumns"]
+           "ColumnsToColumns", "Parcels"]
 __all__ += ["combine", "dispatch", "kept_result", "Routes", "Experts", "routed"]

@@ -163,7 +163,8 @@ class InterpretedCall:
         self.grid, self.comm = _grid(kernel, world, cfg, numbers)
         self.warps = warps or (self.roles["communicator"].workers if self.comm else 0)
         self.tensors = {n: cpu.Tensor(n, matrices[n].arrays, world.rank) for n in kernel.tensors}
-        self.counters = {n: cpu.Counters(n, c.arrays, world.rank) for n, c in workspace.counters.items()}
+        whole = [world.session.rank_of(r) for r in range(world.size)]
+        self.counters = {n: cpu.Counters(n, c.arrays, world.rank, whole) for n, c in workspace.counters.items()}
 
     def fire(self, stream=0):
         """Run the kernel; returns when this rank's part has ended."""

@@ -9,7 +9,7 @@ from ..errors import ConfigError
 from ..primitives import announce, await_all, copy_box, div, i32, mod, sync, tick, times
 from ..tiles import ITEMSIZE, Role, Task, shared
 from .base import Template
-from .geometry import Box, contiguous
+from .geometry import UNIT, Box, contiguous
 
 
 class Comm(Template):
@@ -28,6 +28,8 @@ class Comm(Template):
     operator, in_place, rooted, most = "", False, False, 8
     #: Whether ranks read each other's memory when they copy out, and meet once more after it.
     again = False
+    #: The kernel for little data, or None; bytes of boxes that one rank sends at most for it.
+    small, few = None, 512 * 1024
 
     @staticmethod
     def shared(cfg):
@@ -105,7 +107,10 @@ class Comm(Template):
 
     @classmethod
     def variant(kernel, call, cfg):
-        """(kernel, configuration) for a call: how much a lane moves at once depends on how much there is."""
+        """(kernel, configuration) for a call: how much a lane moves at once, and whether in packets, depends on how much there is."""
+        few = call.box.numbers[-1] * UNIT * call.world.size <= kernel.few
+        if kernel.small and (cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto"):
+            return kernel.small, cfg
         if call.given is None:
             many = kernel.work(call) >= 32 * kernel.most * cfg.warps * call.least_sms()
             cfg = cfg.replace(unroll=kernel.most if many else kernel.most // 4)

@@ -212,7 +212,8 @@ class InterpretedComm:
         launches.note(kernel, cfg)
         self.kernel, self.world, self.cfg, self.views = kernel, world, cfg, views
         self.numbers = launches.every_number(kernel, world, numbers, cfg)
-        self.counters = {n: cpu.Counters(n, c.arrays, world.rank) for n, c in workspace.counters.items()}
+        whole = [world.session.rank_of(r) for r in range(world.size)]
+        self.counters = {n: cpu.Counters(n, c.arrays, world.rank, whole) for n, c in workspace.counters.items()}
 
     def fire(self, stream, result):
         """Run the kernel; returns when this rank's part has ended."""

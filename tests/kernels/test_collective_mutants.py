@@ -25,7 +25,7 @@ def all_reduce(algorithm):
     return run
 
 
-def collective(name, **arguments):
+def collective(name, algorithm="two-shot", **arguments):
     """A try of another collective; arguments may be functions of the number of ranks."""
     definition = DEFINITIONS[name]
 
@@ -34,8 +34,9 @@ def collective(name, **arguments):
         shape = (2 * size, 1, 152)
         given = {k: v(size) if callable(v) else v for k, v in arguments.items()}
         wanted = [definition([np.zeros(shape)] * size, r, **given) for r in range(size)]
-        play(size, lambda world, x, out: communicate(kernel, world, x, out, TOY, None, **given), lambda xs, r: definition(xs, r, **given),
-             shape, next(w.shape for w in wanted if w is not None), kinds=kinds, skew=40, calls=3, max_switches=200_000, **schedule(n))
+        play(size, lambda world, x, out: communicate(kernel, world, x, out, TOY.replace(algorithm=algorithm), None, **given),
+             lambda xs, r: definition(xs, r, **given), shape, next(w.shape for w in wanted if w is not None), kinds=kinds, skew=40, calls=3,
+             max_switches=200_000, **schedule(n))
     return run
 
 
@@ -56,6 +57,9 @@ KERNELS = {"AllReduce": ("all_reduce", "AllReduce", all_reduce("two-shot"), 7),
            "AllGather": ("all_gather", "AllGather", collective("all_gather", axis=0), 4),
            "ReduceScatter": ("reduce_scatter", "ReduceScatter", collective("reduce_scatter", op="sum", axis=0), 3),
            "AllToAll": ("all_to_all", "AllToAll", collective("all_to_all", scatter_axis=0, gather_axis=2), 5),
+           "AllGatherParcels": ("all_gather", "AllGather", collective("all_gather", "one-shot", axis=0), 4),
+           "ReduceScatterParcels": ("reduce_scatter", "ReduceScatter", collective("reduce_scatter", "one-shot", op="sum", axis=0), 6),
+           "AllToAllParcels": ("all_to_all", "AllToAll", collective("all_to_all", "one-shot", scatter_axis=0, gather_axis=2), 6),
            "AllToAllRagged": ("all_to_all", "AllToAllRagged", ragged, 6),
            "Broadcast": ("broadcast", "Broadcast", collective("broadcast", root=1), 5),
            "Reduce": ("reduce", "Reduce", collective("reduce", op="sum", root=1), 2),

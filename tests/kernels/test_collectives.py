@@ -39,10 +39,12 @@ def shapes(name, size, arguments):
 
 
 def run(name, size, shape, arguments, **options):
+    """Seeds take turns in how operators that have both ways move their data: in packets, or by reading peers."""
     definition, operator = DEFINITIONS[name], getattr(pknumba, name)
+    config = TOY.replace(algorithm=("one-shot", "two-shot")[options.get("seed", 0) % 2])
     wanted = [definition([np.zeros(shape, np.float32)] * size, r, **arguments) for r in range(size)]
     out_shape = next((w.shape for w in wanted if w is not None), shape)
-    play(size, lambda world, x, out: operator(world, x, out=out, config=TOY, **arguments), lambda xs, r: definition(xs, r, **arguments),
+    play(size, lambda world, x, out: operator(world, x, out=out, config=config, **arguments), lambda xs, r: definition(xs, r, **arguments),
          shape, out_shape, **options)
 
 
@@ -71,7 +73,8 @@ def test_kinds(name, kinds):
 def test_dtypes(name, dtype):
     for op in ("sum", "min", "max") if name in REDUCES else (None,):
         arguments = dict(ARGUMENTS[name](3)[0], **({"op": op} if op else {}))
-        run(name, 3, (3, 6, 19 * 3), arguments, dtype=dtype, calls=1)
+        for seed in range(2):
+            run(name, 3, (3, 6, 19 * 3), arguments, dtype=dtype, calls=1, seed=seed)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -95,6 +98,15 @@ def test_default_configuration():
     for name in ARGUMENTS:
         definition, operator, arguments = DEFINITIONS[name], getattr(pknumba, name), ARGUMENTS[name](2)[0]
         play(2, lambda world, x, out: operator(world, x, **arguments), lambda xs, r: definition(xs, r, **arguments), (2, 64, 500), calls=1)
+
+
+def test_sizes_choose_packets():
+    """By default; both sides of the limit are right: 512 KiB of boxes that a rank sends."""
+    for name in ("all_gather", "reduce_scatter", "all_to_all"):
+        for columns in (65_536, 65_544):
+            definition, operator, arguments = DEFINITIONS[name], getattr(pknumba, name), ARGUMENTS[name](2)[0]
+            shape = (1, 1, columns) if name == "all_gather" else (2, 1, columns)
+            play(2, lambda world, x, out: operator(world, x, **arguments), lambda xs, r: definition(xs, r, **arguments), shape, calls=1)
 
 
 def test_scatter_without_x():

@@ -196,7 +196,7 @@ def _store(m, match, args, registers, mask):
     space, count, kind = match["space"], int(match["count"] or 1), match["kind"]
     size, address = int(kind[1:]) // 8, _address(registers, args[0])
     sources = args[1] if isinstance(args[1], list) else [args[1]]
-    values = np.array([bits(_value(registers, s)) for s in sources])
+    values = np.array([_value(registers, s) if size == 8 else bits(_value(registers, s)) for s in sources])
     for lane in m.lanes(mask):
         assert address[lane] % (size * count) == 0, f"lane {lane}: {match[0]} at {address[lane]:#x}, not aligned"
         m.place(space, int(address[lane]), size * count)[:] = values[:, lane].astype(f"u{size}").view(np.uint8)

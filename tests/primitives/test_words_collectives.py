@@ -3,9 +3,11 @@
 import pytest
 
 from pknumba.config import CommConfig, NormConfig
+from pknumba.kernels.all_gather import AllGatherParcels
 from pknumba.kernels.all_reduce import AllReduce, OneShot
 from pknumba.kernels.all_reduce_rmsnorm import AllReduceRmsNorm
 from pknumba.kernels.all_to_all import AllToAllRagged
+from pknumba.kernels.reduce_scatter import ReduceScatterParcels
 
 from .tiny import ptx
 
@@ -25,6 +27,9 @@ WORDS = {
     "reduce_box": (AllReduce, COPIES, *VECTORS, "cvt.rn.bf16x2.f32", "cvt.rn.bf16.f32"),
     "send_packets": (OneShot, COPIES, "ld.relaxed.sys.global.v2.b32", "st.relaxed.sys.global.v2.b64"),
     "reduce_packets": (OneShot, COPIES, "ld.relaxed.sys.global.v2.b64", "st.relaxed.sys.global.v2.b32", "cvt.rn.bf16x2.f32"),
+    "send_box": (ReduceScatterParcels, COPIES, VECTORS[0], "ld.relaxed.sys.global.b16", "st.relaxed.sys.global.v2.b64"),
+    "take_boxes": (AllGatherParcels, COPIES, "ld.relaxed.sys.global.v2.b64", VECTORS[1], "st.relaxed.sys.global.b16"),
+    "reduce_boxes": (ReduceScatterParcels, COPIES, "ld.relaxed.sys.global.v2.b64", VECTORS[1], "cvt.rn.bf16x2.f32"),
     "squares": (AllReduceRmsNorm, NORM, VECTORS[0], "fma.rn.f32", "shfl.sync.bfly.b32"),
     "over_warps": (AllReduceRmsNorm, NORM, "st.shared.f32", "bar.sync 4;", "ld.shared.f32"),
     "normalise": (AllReduceRmsNorm, NORM, *VECTORS, "rcp.approx.ftz.f32", "rsqrt.approx.f32"),

@@ -5,9 +5,11 @@ import pytest
 from pknumba import lowering
 from pknumba.config import CommConfig, NormConfig
 from pknumba.kernels import AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv
+from pknumba.kernels.all_gather import AllGatherParcels
 from pknumba.kernels.all_reduce import OneShot
 from pknumba.kernels.all_reduce_rmsnorm import AllReduceRmsNorm, OneShotRmsNorm
-from pknumba.kernels.all_to_all import AllToAllRagged
+from pknumba.kernels.all_to_all import AllToAllParcels, AllToAllRagged
+from pknumba.kernels.reduce_scatter import ReduceScatterParcels
 
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
 
@@ -22,6 +24,8 @@ CASES += [(k, dict(copy_in=True, unroll=2)) for k in (AllGather, Broadcast, Gath
 CASES += [(AllToAllRagged, dict(unroll=u, copy_in=True)) for u in (8, 2)]
 CASES += [(AllGather, dict(unroll=8)), (Reduce, dict(copy_in=True, unroll=1))]
 CASES += [(OneShot, dict(dtype=d, op=op)) for d in DTYPES for op in ("sum", "max")]
+PARCELS = AllGatherParcels, ReduceScatterParcels, AllToAllParcels
+CASES += [(k, dict(dtype=d)) for k, d in zip(PARCELS, DTYPES)] + [(ReduceScatterParcels, dict(dtype="int32", op="max"))]
 CASES += [(AllReduceRmsNorm, dict(unroll=u, **c)) for u, c in ((4, COPIES), (1, {}), (4, dict(dtype="float32")))]
 CASES += [(OneShotRmsNorm, dict(dtype=d, unroll=1)) for d in ("bfloat16", "float16", "float32")]
 
@@ -46,7 +50,7 @@ def test_cubin(case, disassemble):
     assert counts["ACQBULK"] == counts["PREEXIT"] == 1 and code.find("ACQBULK") < code.find("LDG"), "waits for the last kernel"
     for name in (i.name for i in code.instructions if i.name.startswith(("LDG.E.128", "LDG.E.U16", "STG.E"))):
         assert ".STRONG.SYS" in name, f"{name}: peers' memory is read and written past the first-level cache"
-    (expect_packets if kernel in (OneShot, OneShotRmsNorm) else expect_handshake)(code, cfg)
+    (expect_packets if kernel in (OneShot, OneShotRmsNorm, *PARCELS) else expect_handshake)(code, cfg)
     if kernel.config is NormConfig:
         assert counts["MUFU"] >= 2 and counts["SHFL"] >= 10 and code.find("BAR.SYNC"), "a root, and sums over lanes and warps"
 
