@@ -3,6 +3,7 @@
 from .moe_combine import MoeCombine, moe_combine
 from .moe_dispatch_gemm import moe_dispatch_gemm
 from ..templates import kept_result
+from ..templates.arguments import over_nodes
 
 
 class MoeLayer(MoeCombine):
@@ -24,6 +25,8 @@ def moe_layer(world, X, indices, weights, W1, W2, *, activation="silu", tokens=N
 
     Raises: as ``moe_dispatch_gemm`` and ``moe_combine``.
     """
+    if spanning := over_nodes("moe_layer", world):
+        return spanning(world, X, indices, weights, W1, W2, activation, experts, capacity, out, config, stream)
     first, second = config
     Y = kept_result(world, X, indices, W1, tokens, capacity, stream)
     Y, routes = moe_dispatch_gemm(world, X, indices, W1, activation=activation, tokens=tokens, experts=experts, capacity=capacity, out=Y,

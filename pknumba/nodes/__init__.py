@@ -3,6 +3,6 @@
 ``templates`` hands calls whose world spans nodes to :mod:`calls`; users call the public operators.
 """
 
-from .calls import attend_ring, communicate, multiply, unsupported
+from .calls import attend_ring, communicate, moe_layer, multiply, unsupported
 
-__all__ = ["attend_ring", "communicate", "multiply", "unsupported"]
+__all__ = ["attend_ring", "communicate", "moe_layer", "multiply", "unsupported"]

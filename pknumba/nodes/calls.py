@@ -8,9 +8,11 @@ from ..templates import attending, collected
 from ..templates.agreement import agreed
 from ..templates.fast import empty_product, is_symmetric, stream_source
 from . import attention, moves, products, reductions
+from . import experts as layers
+from .experts import check_tokens as token_check
 from .phases import Phases
 
-__all__ = ["attend_ring", "communicate", "multiply", "unsupported"]
+__all__ = ["attend_ring", "communicate", "moe_layer", "multiply", "unsupported"]
 
 _COLLECTIVES = {f.__name__: f for f in (reductions.all_reduce, reductions.reduce, reductions.reduce_scatter,
                                         moves.all_gather, moves.broadcast, moves.all_to_all)}
@@ -92,6 +94,23 @@ def attend_ring(kernel, world, q, k, v, out, lse, config, stream, causal, zigzag
             phases = Phases(world, name, found.q.dtype, pointer)
             attention.ring_attention(phases, found, q, k, v, out, lse, causal, zigzag, scale, config)
     return out, lse
+
+
+def moe_layer(world, X, indices, weights, W1, W2, activation, experts, capacity, out, config, stream):
+    """moe_layer on every rank of all nodes; arguments, result and errors as on one node, without a capacity, nodes of one size."""
+    name = "moe_layer"
+    world.check()
+    X, W1, W2, out = (_local(x) for x in (X, W1, W2, out))
+    found = agreed(world, name, moe_layer, lambda: token_check(name, world, X, indices, weights, W1, W2, capacity), lambda found: {
+        "X.shape": found[0].shape, "indices.shape": found[1].shape, "W.shape": (found[3].shape[1:], found[4].shape[1:]),
+        "dtype": found[0].dtype, "experts": experts, "activation": activation, "config": repr(config)})
+    pointer = stream_source(world, stream, X)()
+    out = arrays.empty_like_library(X, (found[0].shape[0], found[4].shape[2]), found[0].dtype) if out is None else out
+    with world.inside(name), merging.on(X, pointer):
+        phases = Phases(world, name, found[0].dtype, pointer)
+        total = world.size * found[3].shape[0] if experts is None else experts
+        layers.moe_layer(phases, found, X, indices, weights, W1, W2, out, activation, total, config)
+    return out
 
 
 def _local(x):

@@ -16,6 +16,13 @@ def reached(kernel, world):
     return world.node if getattr(world, "spans", False) and not kernel.communicates() else world
 
 
+def over_nodes(name, world):
+    """What ``nodes`` does instead of an operator that is made of others; None on a world of one node."""
+    if getattr(world, "spans", False):
+        from .. import nodes
+        return getattr(nodes, name)
+
+
 def check_world(name, world):
     """Raise ContractError for what is no World, WorldError or HangError for one that cannot be used."""
     if not hasattr(world, "executor"):
@@ -148,4 +155,4 @@ def _place(device):
     return "the host" if device == "cpu" else f"device {device}"
 
 
-__all__ = ["Operands", "check", "check_world", "reached", "check_config", "check_kinds", "check_out", "check_rows", "home", "is_transposed"]
+__all__ = ["Operands", "check", "check_world", "over_nodes", "reached", "check_config", "check_kinds", "check_out", "check_rows", "home", "is_transposed"]

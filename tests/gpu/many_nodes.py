@@ -74,6 +74,23 @@ def ring(world, name, call):
     return ((o.float() - want).abs() > 1e-2).any()
 
 
+def experts(world, name, call):
+    """As collective, for moe_layer: two experts on each rank, two for each token; within two hundredths of the largest."""
+    def normal(seed, *shape):
+        return torch.randn(shape, generator=torch.Generator("cuda").manual_seed(seed), device="cuda")
+    total, mine = 2 * world.size, slice(2 * world.rank, 2 * world.rank + 2)
+    x, w1, w2 = normal(world.rank + 7 * call, 64, 128).half(), normal(1, total, 128, 256).half() / 8, normal(2, total, 256, 128).half() / 8
+    chosen = torch.stack([torch.randperm(total, device="cuda")[:2] for _ in range(64)]).int()
+    weights = normal(3 + call, 64, 2).abs()
+    out = pknumba.moe_layer(world, x, chosen, weights, w1[mine].contiguous(), w2[mine].contiguous(), activation="relu")
+    want = torch.zeros(64, 128, device="cuda")
+    for j in range(2):
+        e = chosen[:, j].long()
+        hidden = torch.einsum("th,thf->tf", x.float(), w1[e].float()).relu()
+        want += weights[:, j:j + 1] * torch.einsum("tf,tfn->tn", hidden, w2[e].float())
+    return ((out.float() - want).abs() > 0.02 * want.abs().max()).any()
+
+
 def play(world, arguments):
     """Every operator; whether a result was wrong on any rank."""
     torch.cuda.set_device(world.device)
@@ -81,14 +98,15 @@ def play(world, arguments):
     if world.rank == 0:
         print(world, world.across, flush=True)
     uneven = world.spans and not world.layout.even
-    for name in (*CASES, *PRODUCTS, "ring_attention"):
-        if arguments.only not in name or uneven and name in ("all_to_all", "ring_attention"):
+    more = {"ring_attention": ring, "moe_layer": experts}
+    for name in (*CASES, *PRODUCTS, *more):
+        if arguments.only not in name or uneven and name in ("all_to_all", *more):
             continue
         start, wrong = time.perf_counter(), torch.zeros((), dtype=torch.int64, device="cuda")
         for call in range(arguments.calls):
             if call % 7 == world.rank % 7:
                 torch.cuda._sleep(200_000)
-            wrong += (product if name in PRODUCTS else collective if name in CASES else ring)(world, name, call)
+            wrong += more.get(name, product if name in PRODUCTS else collective)(world, name, call)
         world.synchronize()
         everyone = world.allgather((int(wrong), world.across.engine.sent if world.spans else 0))
         failed |= any(n for n, _ in everyone)

@@ -1,9 +1,10 @@
-"""Attention over several sets of keys, put together by their log-sum-exp, with the functions of the arrays' own library."""
+"""What nodes give, put together with the functions of the arrays' own library: attention by its log-sum-exp, tokens by their rows."""
 
 import sys
 from contextlib import nullcontext
 
-__all__ = ["add", "begin", "can_merge", "finish", "on", "packed"]
+__all__ = ["add", "begin", "can_merge", "finish", "gather_sums", "on", "packed", "padded", "rows_of", "tokens_of",
+           "zeros"]
 
 _LIBRARIES = ("numpy", "cupy", "torch")
 
@@ -61,3 +62,46 @@ def on(x, stream):
     if library.__name__ == "cupy":
         return library.cuda.ExternalStream(stream)
     return nullcontext()
+
+
+def tokens_of(indices, first, end):
+    """(tokens with an expert of that range, indices (T, k) counted from its first, -1 for others)."""
+    inside = (indices >= first) & (indices < end)
+    found = inside.any(1).nonzero()
+    places = indices - first
+    places[~inside] = -1
+    return (found[0] if isinstance(found, tuple) else found[:, 0]), places
+
+
+def rows_of(x, rows):
+    """These rows, without gaps."""
+    part = x[rows]
+    return part.contiguous() if hasattr(part, "contiguous") else _library(x).ascontiguousarray(part)
+
+
+def padded(x, rows, fill):
+    """x, and rows of ``fill`` until there are so many."""
+    from ..arrays import describe, empty_like_library
+    whole = empty_like_library(x, (rows, *x.shape[1:]), describe(x).dtype)
+    whole[len(x):] = fill
+    whole[:len(x)] = x
+    return whole
+
+
+def zeros(x, shape, dtype):
+    """A new array of x's library."""
+    from ..arrays import empty_like_library
+    made = empty_like_library(x, shape, dtype)
+    made[...] = 0
+    return made
+
+
+def gather_sums(out, terms):
+    """out = the terms added in float32, in their order, rounded once. terms: (rows that it has, all for None; array)."""
+    total = zeros(out, out.shape, "float32")
+    for rows, term in terms:
+        if rows is None:
+            total += _float(term)
+        else:
+            total[rows] += _float(term)
+    out[...] = total.to(out.dtype) if hasattr(total, "float") else total.astype(out.dtype)
