@@ -45,8 +45,8 @@ class CommConfig(Config):
             (0 <= self.blocks < 2 ** 16, f"blocks = {self.blocks}. From 1 to 65535, or 0 to let the call choose."),
             (1 <= self.warps <= 16, f"warps = {self.warps}. A block has 1 to 16."),
             (self.unroll in (1, 2, 4, 8), f"unroll = {self.unroll}. It must be 1, 2, 4 or 8."),
-            (self.algorithm in ("auto", "one-shot", "two-shot", "read-back", "multimem"), f"algorithm = {self.algorithm!r}. It must be auto, "
-             "one-shot, two-shot, read-back or multimem."),
+            (self.algorithm in ("auto", "one-shot", "two-shot", "read-back", "multimem"), f"algorithm = {self.algorithm!r}. It must be "
+             "auto, one-shot, two-shot, read-back or multimem."),
             (self.op in ("sum", "min", "max"), f"op = {self.op!r}. It must be sum, min or max."),
         ]
         insist(self, rules)
