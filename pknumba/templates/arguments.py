@@ -155,4 +155,5 @@ def _place(device):
     return "the host" if device == "cpu" else f"device {device}"
 
 
-__all__ = ["Operands", "check", "check_world", "over_nodes", "reached", "check_config", "check_kinds", "check_out", "check_rows", "home", "is_transposed"]
+__all__ = ["Operands", "check", "check_world", "over_nodes", "reached", "check_config", "check_kinds", "check_out", "check_rows", "home",
+           "is_transposed"]
