@@ -66,10 +66,9 @@ def main(argv=None):
         return show(args)
     from pknumba import World
     from pknumba.config.kept import user_file
-    from pknumba.tuning.model import predict
     from pknumba.tuning.shapes import THIRTY
-    from pknumba.tuning.tuner import foreign, tune
-    predict(args.op, 1, 1, 1)                       # an operator that nobody knows needs no GPU to be refused
+    from pknumba.tuning.tuner import candidates, foreign, tune
+    candidates(args.op, (1, 1, 1))                  # an operator that nobody knows needs no GPU to be refused
     os.environ.setdefault("PKNUMBA_TUNED", "0")
     launched = int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1")) > 1
     world = World.mpi(executor="gpu") if launched else World.local(1, executor="gpu")

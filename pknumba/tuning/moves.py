@@ -118,6 +118,24 @@ def _ulysses():
             "apart": lambda m, n, k, size, hw: Moves(sent(m, k, size), "register", order="apart", memory=8 * m * k)}
 
 
+def _dispatch():
+    """Rows of tokens come to the rank that has their expert, as many to every rank: m of them."""
+    def sent(m, k, size):
+        return 2 * m * k * (size - 1) / size
+
+    return {"inter": lambda m, n, k, size, hw: Moves(sent(m, k, size), "register", 2 * m * k, _lane(hw, "register"), "before", 4 * m * k),
+            "apart": lambda m, n, k, size, hw: Moves(sent(m, k, size), "register", order="apart", memory=4 * m * k)}
+
+
+def _combine():
+    """Rows of results go back to the ranks of their tokens, which sum them."""
+    def sent(m, n, size):
+        return 2 * m * n * (size - 1) / size
+
+    return {"inter": lambda m, n, k, size, hw: Moves(sent(m, n, size), "register", 4 * m * n, _lane(hw, "register"), memory=6 * m * n),
+            "apart": lambda m, n, k, size, hw: Moves(sent(m, n, size), "register", order="apart", memory=6 * m * n)}
+
+
 #: Name of a public function -> what the model knows of it.
 OPERATORS = {
     "gemm": Operator(GemmConfig, "alone", None, {"alone": lambda m, n, k, size, hw: Moves(0, "tma")}),
@@ -128,5 +146,7 @@ OPERATORS = {
     # m queries of this rank (all its sequences and heads), n keys of all ranks, k twice the head's width: 2 m n k operations. The share is
     # cuDNN's best forward pass on an H200, 677 TFLOP/s at a width of 128, over the rate of a product
     "ring_attention": Operator(GemmConfig, "inter", None, _ring(), 677 / 700),
+    "moe_dispatch_gemm": Operator(GemmConfig, "inter", lambda k, size: (TILE_N, 1), _dispatch()),
+    "moe_combine": Operator(GemmConfig, "inter", lambda k, size: (k, 1), _combine()),
     "ulysses_attention": Operator(GemmConfig, "inter", None, _ulysses(), 677 / 700),
 }

@@ -25,6 +25,16 @@ __all__ = ["candidates", "tune", "best_of", "foreign"]
 TRIED, ROUNDS, LENGTH, ROTATE = 10, 9, 1e-3, 256 << 20
 
 
+#: What is tuned: products of (m, k) and (k, n) arrays.
+TUNED = ("gemm", "gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm")
+
+
+def _tunable(op):
+    if op not in TUNED:
+        raise ConfigError(f"tune: no operator {op!r}. The tuner knows {', '.join(TUNED)}. Use one of these.", op=op)
+    return _operator(op)
+
+
 def candidates(op, shape, world=1, sms=132, hardware=H200, limit=TRIED, dtype="bfloat16", transposed=True):
     """Configurations worth trying for a shape, the model's favourite first.
 
@@ -32,9 +42,9 @@ def candidates(op, shape, world=1, sms=132, hardware=H200, limit=TRIED, dtype="b
     best. Where tiles are few, their depth is also split between the blocks of clusters. The favourite also comes with other orders of
     tiles, and in clusters that share what they load.
 
-    Raises ConfigError for an operator that the model does not know.
+    Raises ConfigError for an operator that is not tuned.
     """
-    operator, ranked = _operator(op), []
+    operator, ranked = _tunable(op), []
     comms = [c for c in COMM_SMS if c < sms // 2] if world > 1 and operator.moves[operator.ours](*shape, world, hardware).work else [None]
     scaled = hardware.replace(sms=sms, tensor=hardware.tensor * sms / hardware.sms)
     for (fields, _), comm in product(_GEMMS, comms):
@@ -82,7 +92,7 @@ def tune(world, op, shapes, *, seconds, dtype="bfloat16", transposed=True, file=
     Raises ConfigError, on every rank, for an unknown operator, no shapes, or a budget in which nothing at all was measured;
     UnsupportedError on the interpreter.
     """
-    _operator(op)
+    _tunable(op)
     if not shapes or min(min(s) for s in shapes) < 1:
         raise ConfigError(f"tune: shapes = {shapes}. At least one, each of three positive numbers. Pass other shapes.")
     if measure is None and world.executor != "gpu":

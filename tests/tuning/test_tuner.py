@@ -117,7 +117,9 @@ def test_what_ships_is_valid():
         OPERATORS[r["op"]].config(**r["config"]).check()
 
 
-@pytest.mark.parametrize("op, shapes, options, words", [("gem", (SHAPE,), {}, "no operator 'gem'"), ("gemm", (), {}, "At least one"),
+@pytest.mark.parametrize("op, shapes, options, words", [("gem", (SHAPE,), {}, "no operator 'gem'"),
+                                                        ("ring_attention", (SHAPE,), {}, "The tuner knows gemm, "),
+                                                        ("gemm", (), {}, "At least one"),
                                                         ("gemm", (SHAPE,), {"seconds": -1}, "before anything was measured")])
 def test_refuses(op, shapes, options, words, tmp_path):
     with pytest.raises(ConfigError, match=words):
