@@ -2,7 +2,7 @@
 
     mpirun -n 2 python benchmarks/micro.py                   two GPUs
     ./scripts/mps run -n 2 python benchmarks/micro.py        two ranks that share a GPU: its memory instead of a link
-    python benchmarks/micro.py --table                       Markdown of the newest lines, beside the paper's numbers; needs no GPU
+    python benchmarks/micro_table.py                         Markdown of the newest lines, beside the paper's numbers; needs no GPU
 
 Every rank sends to the next one, all at once; a rate is the bytes that one rank sends over the time of the slowest. One JSON line holds a
 sweep: ``points`` are [x, microseconds, GB/s].
@@ -226,14 +226,8 @@ def cases(world, arguments, budget):
 
 
 def main():
-    """Run the cases that the flags name, or print the table. Returns the exit status."""
-    parser = protocol.options(__doc__, "micro.jsonl")
-    parser.add_argument("--table", action="store_true", help="print Markdown, measure nothing")
-    arguments = parser.parse_args()
-    if arguments.table:
-        from micro_table import table
-        print(table(arguments.out))
-        return 0
+    """Run the cases that the flags name. Returns the exit status."""
+    arguments = protocol.options(__doc__, "micro.jsonl").parse_args()
     import torch
 
     from pknumba import World

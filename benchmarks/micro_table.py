@@ -1,6 +1,10 @@
-"""The table of ``micro.py``: bandwidths and latencies of the newest lines, with the paper's numbers for H100 and B200 beside them."""
+"""The table of ``micro.py``: bandwidths and latencies of the newest lines, with the paper's numbers for H100 and B200 beside them.
+
+    python benchmarks/micro_table.py [FILE ...]     of these files, or of all in benchmarks/results; needs no GPU
+"""
 
 import json
+import sys
 from pathlib import Path
 
 #: GB/s with all SMs and 1 GB (the paper's table 1): H100, B200; SMs that saturate (its figure 3); nanoseconds (its section 3.1.3).
@@ -11,15 +15,16 @@ PAPER_NS = {"mbarrier": 64, "through memory": 832}
 SATURATED = 0.9
 
 
-def lines(path):
-    """{(operator, x, ranks, GPUs): newest line} of a results file. Raises ValueError where there is none."""
-    path, found = Path(path), {}
-    for text in path.read_text().splitlines() if path.is_file() else ():
-        r = json.loads(text)
-        if r["op"].startswith("micro: "):
-            found[r["op"].removeprefix("micro: "), r.get("layout"), r["world"], r["gpus"]] = r
+def lines(*paths):
+    """{(operator, x, ranks, GPUs): newest line} of results files. Raises ValueError where there is none."""
+    found = {}
+    for path in map(Path, paths):
+        for text in path.read_text().splitlines() if path.is_file() else ():
+            r = json.loads(text)
+            if r["op"].startswith("micro: "):
+                found[r["op"].removeprefix("micro: "), r.get("layout"), r["world"], r["gpus"]] = r
     if not found:
-        raise ValueError(f"micro: no lines in {path.name}. The table is made from them. Run benchmarks/micro.py first.")
+        raise ValueError("micro: no lines. The table is made from them. Run benchmarks/micro.py first.")
     return found
 
 
@@ -29,10 +34,10 @@ def saturating(points):
     return next(x for x, _, rate in points if rate >= SATURATED * best)
 
 
-def table(path):
+def table(*paths):
     """Markdown: rates with where they saturate, then latencies."""
     rates, latencies = [], []
-    for (name, x, world, gpus), r in lines(path).items():
+    for (name, x, world, gpus), r in lines(*paths).items():
         where = f"{world} / {gpus}"
         if "points" in r:
             last = max(rate for *_, rate in r["points"])
@@ -52,3 +57,18 @@ def _amount(n, x):
     if x != "bytes":
         return f"{n} {x}"
     return f"{n >> 20} MiB" if n >= 1 << 20 else f"{n >> 10} KiB"
+
+
+def main(arguments=None):
+    """Print the table. Returns the exit status."""
+    paths = (sys.argv[1:] if arguments is None else arguments) or sorted((Path(__file__).resolve().parent / "results").glob("*.jsonl"))
+    try:
+        print(table(*paths))
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -64,3 +64,4 @@ def test_table(tmp_path):
     assert "| tma store | 2 / 1 | 350 | 350.01 | 669.12 | 8 SMs | 15 |" in told and "| mbarrier | 2 / 1 | 64 | 64 |" in told
     with pytest.raises(ValueError, match="no lines"):
         tables.table(tmp_path / "none.jsonl")
+    assert tables.main([str(tmp_path / "none.jsonl")]) == 2 and tables.main([str(path)]) == 0
