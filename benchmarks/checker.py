@@ -101,7 +101,8 @@ def main():
     p.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "checks" / "checker.jsonl")
     args = p.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip() or "unknown"
+    asked = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    commit = asked.stdout.strip() or "unknown"
     args.out.parent.mkdir(parents=True, exist_ok=True)
     with args.out.open("a") as file:
         for name in args.only:

@@ -6,6 +6,7 @@ from collections import namedtuple
 
 from .. import config as configs
 from ..errors import DTypeError, LayoutError, ShapeError
+from ..lowering.variant import debug
 from ..tiles import DTYPES, ITEMSIZE
 from .agreement import remember
 from .arguments import check_config, check_world, home, reached
@@ -81,6 +82,9 @@ class AttentionCall:
         numbers = {name: numbers[name] for name in self.kernel.numbers}
         workspace = self._workspace(cfg, numbers, found)
         self.launch = prepare(self.kernel, world, cfg, self._all_matrices(found, workspace), numbers, workspace)
+        if world.executor == "gpu" and debug():
+            from .debug import poisoned
+            poisoned(self, found.out)
         if self.first and world.size > 1:
             world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
         if not self.before and not self.after:

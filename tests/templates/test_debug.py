@@ -8,11 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pknumba import World, all_gather, gemm, gemm_all_reduce
+from pknumba import World, all_gather, attention, gemm, gemm_all_reduce
 from pknumba.errors import ProtocolError, WorldError
 from pknumba.lowering import CHECK, cache
 from pknumba.runtime import DeviceArray, driver, guards, hang
-from pknumba.templates import matrices, transfers
+from pknumba.templates import attending, matrices, transfers
 from pknumba.templates.call import describe_hang
 
 from ..runtime.conftest import stub, stub_library  # noqa: F401 - fixtures
@@ -124,6 +124,24 @@ def test_collectives(stub, monkeypatch, bug, text):  # noqa: F811
         else:
             with pytest.raises(ProtocolError, match=text):
                 world.run(main)
+
+
+@pytest.mark.parametrize("skip, text", [(0, None), (2, "1 elements of the result were never written, the first at .0, 4095.")])
+def test_attention(stub, monkeypatch, skip, text):  # noqa: F811
+    """A dense result in the caller's own memory is NaN before, and looked at after."""
+    monkeypatch.setenv("PKNUMBA_DEBUG", "1")
+
+    def prepare(kernel, world, cfg, held, numbers, workspace):
+        ones = np.ones(4096, BF16).tobytes()
+        return SimpleNamespace(fire=lambda stream: driver.copy_in(held["O"].pointer, ones[:len(ones) - skip]))
+    monkeypatch.setattr(attending, "prepare", prepare)
+    with World.local(1, executor="gpu") as world:
+        q, k, v = (DeviceArray.of(np.ones((1, 2, 32, 64), BF16)) for _ in range(3))
+        if text is None:
+            assert (attention(world, q, k, v)[0].get() == 1).all()
+        else:
+            with pytest.raises(ProtocolError, match=text):
+                attention(world, q, k, v)
 
 
 def test_without_it_nothing_is_added(stub, monkeypatch):  # noqa: F811
