@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pknumba import Gemm, GemmConfig, World, all_gather, all_reduce, gemm, gemm_all_reduce
+from pknumba import Gemm, GemmConfig, World, all_gather, all_reduce, attention, gemm, gemm_all_reduce
 from pknumba.errors import ProtocolError
 from pknumba.primitives import arrive, ring, store_async, store_async_read_wait, wait
 from pknumba.runtime import driver
@@ -62,6 +62,12 @@ class TailSkipped(Gemm):
                 store_async(g.C, (task.row, task.col * cfg.panels + p), s.c[stage])
             store_async_read_wait(0)
             arrive(s.c_empty[stage])
+
+
+def test_right_attention_passes():
+    with World.local(1, executor="gpu", wait_limit_s=10) as world:
+        q, k, v = (world.asarray(np.ones((2, 4, 100, 64), ml_dtypes.bfloat16)) for _ in range(3))
+        assert (to_numpy(attention(world, q, k, v, causal=True)[0]) == 1).all()
 
 
 def ones(world, m, n, k):
