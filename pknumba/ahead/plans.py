@@ -7,6 +7,7 @@ import sys
 
 from .. import config as configs
 from .. import kernels
+from ..config import kept
 from ..config.choosing import _GEMMS
 from ..errors import ConfigError
 from ..templates import Comm
@@ -39,7 +40,7 @@ def wanted(kernel, *, dtypes=("bfloat16",), sizes=(), worlds=(1,), sms=132, ops=
             return [(k, frozen(cfg)) for k, cfg in _communicating(kernel, dtypes, ops, changes)]
         except TypeError as why:
             raise _unlisted(kernel) from why
-    if not issubclass(kernel.config, configs.GemmConfig):
+    if not issubclass(kernel.config, configs.GemmConfig) or issubclass(kernel.config, (configs.GroupedGemmConfig, configs.MoeConfig)):
         if not changes:
             raise _unlisted(kernel)
         return [(kernel, frozen(kernel.config(**{**({"dtype": dtype} if hasattr(kernel.config, "dtype") else {}), **changes})))
@@ -50,7 +51,7 @@ def wanted(kernel, *, dtypes=("bfloat16",), sizes=(), worlds=(1,), sms=132, ops=
         for cfg in _products(which, sizes, sms, world, changes):
             for dtype in dtypes:
                 for transposed in (False, True) if "b_transposed" not in changes else (cfg.b_transposed,):
-                    found[which, frozen(cfg.replace(dtype=dtype, b_transposed=transposed))] = True
+                    found[which.for_config(cfg), frozen(cfg.replace(dtype=dtype, b_transposed=transposed))] = True
     return list(found)
 
 
@@ -64,9 +65,21 @@ def _products(kernel, sizes, sms, world, changes):
     if changes:
         known = {name: value for name, value in changes.items() if hasattr(kernel.config(), name)}
         return [kernel.config(**known)]
+    usual = kernel.defaults()
+    tuned = [usual.replace(**fields) for fields in _tuned(kernel, sizes, sms, world)]
     if not sizes:
-        return [kernel.config(), *(kernel.config(**fields) for fields, _ in _GEMMS)]
-    return [configs.best(m, n, k, sms, kernel.config(), world) for m, n, k in sizes]
+        return [usual, *(usual.replace(**fields) for fields, _ in _GEMMS), *tuned]
+    lines = [(1, 1)] if kernel.communicates() else [(a, b) for a in (1, 2) for b in (1, 2)]        # rows that do not begin on a line
+    return [*(configs.best(m, n, k, sms, usual, world, line) for m, n, k in sizes for line in lines), *tuned]
+
+
+def _tuned(kernel, sizes, sms, world):
+    """Fields of what was measured to be fastest for these shapes (none: for any), on whatever card, here or before it was shipped."""
+    name = "".join("_" + c.lower() if c.isupper() else c for c in kernel.__name__).strip("_")
+    classes = {kept.shape_class(size) for size in sizes}
+    return [line["config"] for path in filter(None, (kept.user_file(), kept.SHIPPED)) for line in kept.lines(path)
+            if (line["op"], line["sms"], line["world"]) == (name, sms, world)
+            and (not sizes or kept.shape_class(line["shape"]) in classes)]
 
 
 def _communicating(kernel, dtypes, ops, changes):

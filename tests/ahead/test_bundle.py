@@ -109,13 +109,24 @@ def test_which_kernels_calls_want():
     """Of products the configuration that a call would choose, of a world of one rank the kernel of one GPU."""
     from pknumba.config import best
     found = wanted(GemmAllReduce, sizes=[(4096, 4096, 4096)], worlds=(1, 2), sms=132)
-    assert {k for k, _ in found} == {Gemm, GemmAllReduce} and len(found) == 4, "both layouts of B"
+    assert {k.__name__ for k, _ in found} - {"SplitGemm"} == {"Gemm", "GemmAllReduce"}
+    assert {(k, c.b_transposed) for k, c in found} >= {(k, b) for k in (Gemm, GemmAllReduce) for b in (True, False)}, "both layouts of B"
     chosen = best(4096, 4096, 4096, 132, GemmAllReduceConfig(), 2)
     assert any(c.tile_n == chosen.tile_n and c.comm_sms == 1 for k, c in found if k is GemmAllReduce)
     kinds = wanted(AllReduce, dtypes=("float32",), ops=("max",))
-    assert {k.__name__ for k, _ in kinds} == {"AllReduce", "OneShot"} and {c.op for _, c in kinds} == {"max"}
+    assert {k.__name__ for k, _ in kinds} >= {"AllReduce", "OneShot"} and {c.op for _, c in kinds} == {"max"}
     assert all(isinstance(c, CommConfig) and c.blocks == 1 for _, c in kinds)
     assert ("OneShot", CommConfig().unroll) in {(k.__name__, c.unroll) for k, c in kinds}, "small arrays take it as it comes"
+
+
+def test_what_a_tuner_found_is_wanted_too(monkeypatch, tmp_path):
+    """The machine that runs may know it by its card's name; the one that compiles has no card."""
+    measured = dict(card="NVIDIA H200", sms=132, world=1, op="gemm", shape=[4096, 4096, 4096], dtype="bfloat16", us=1.0,
+                    config=dict(tile_m=64, tile_n=128, stages=7, c_stages=1, consumers=1))
+    (tmp_path / "tuning.jsonl").write_text(json.dumps(measured))
+    monkeypatch.setenv("PKNUMBA_TUNING_FILE", str(tmp_path / "tuning.jsonl"))
+    assert 7 in {c.stages for _, c in wanted(Gemm, sizes=[(4000, 4100, 4096)])}
+    assert 7 not in {c.stages for _, c in wanted(Gemm, sizes=[(512, 512, 512)])}
 
 
 def test_what_a_program_wanted_is_recorded(monkeypatch, tmp_path):
