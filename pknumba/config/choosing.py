@@ -12,7 +12,12 @@ _GEMMS = (
     (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24), 0.75),
     (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, group_m=24), 0.5),
 )
-#: Tiles whose depth a cluster may share, and their rates.
+#: Widths between those, for products of one rank that they cut into few waves.
+_BETWEEN = (
+    (dict(tile_m=128, tile_n=144, stages=6, c_stages=2, ping_pong=True), 0.90),
+    (dict(tile_m=128, tile_n=176, stages=5, c_stages=2, ping_pong=True), 0.94),
+)
+#: Tiles whose depth a cluster may share, and their rates; that of the smallest is an estimate.
 _SPLITS = (
     (dict(tile_m=128, tile_n=128, stages=6, c_stages=1, split_k=True), 0.79),
     (dict(tile_m=64, tile_n=128, stages=8, c_stages=1, consumers=1, split_k=True), 0.55),
@@ -88,6 +93,7 @@ def _variants(sms, lines, clusters):
     if 2 in clusters and sms >= 2 and max(lines) > 1:           # clusters of four leave SMs idle
         yield from ((dict(fields, cluster=2), rate) for fields, rate in _GEMMS)
     if len(clusters) > 1:
+        yield from _BETWEEN
         yield from ((dict(fields, cluster=c), rate) for fields, rate in _SPLITS for c in range(2, min(sms // 16, 8) + 1))
 
 

@@ -39,6 +39,12 @@ def test_few_tiles_and_long_sums():
         assert not best(*shape, 132).split_k
 
 
+def test_waves_that_fit():
+    """132 tiles for 132 SMs; five waves instead of six."""
+    assert best(1536, 1536, 1536, 132).tile_n == 144 and best(2048, 7168, 2048, 132).tile_n == 176
+    assert best(1536, 1536, 1536, 132, AllGatherGemmConfig(), 2).tile_n not in (144, 176), "not compiled for operators that communicate"
+
+
 @pytest.mark.parametrize("pointer, pitch, transposed, lines", [
     (1 << 20, 8192, False, 1), (1 << 20, 8208, False, 2), ((1 << 20) + 32, 8192, False, 2), (1 << 20, 8208, True, 2),
     (1 << 20, 8202, False, 1), ((1 << 20) + 2, 8192, False, 1)])

@@ -3,7 +3,7 @@
 import pytest
 
 from pknumba import config, lowering
-from pknumba.config import GemmAllReduceConfig, GemmConfig
+from pknumba.config import GemmAllReduceConfig, GemmConfig, choosing
 from pknumba.kernels import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter
 from pknumba.kernels.gemm_all_reduce import GemmAllReduceInside
 from pknumba.kernels.gemm_all_to_all import ColumnsAndRows, GemmAllToAll
@@ -31,7 +31,8 @@ def cases():
         fields += [dict(dtype="float16"), dict(dtype="float16", b_transposed=False)]
         fields += [dict(b_transposed=False, **f) for f in EXTREME] if kernel is Gemm else EXTREME[:3]
         fields += [dict(cluster=2, b_transposed=i % 2 > 0, dtype=("bfloat16", "float16")[i % 3 == 2], **f)
-                   for i, f in enumerate([{}, *SHIPPED])] if kernel is Gemm else []
+                   for i, f in enumerate([{}, *SHIPPED][::2])] if kernel is Gemm else []
+        fields += [dict(b_transposed=layout, **f) for f, _ in choosing._BETWEEN for layout in (True, False)] if kernel is Gemm else []
         for f in {repr(family(**f)): f for f in fields}.values():
             yield pytest.param(kernel, family(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
     for f in SPLIT:
