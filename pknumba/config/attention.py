@@ -19,6 +19,7 @@ class AttentionConfig(Config):
         consumers: warpgroups of a block; each has ``part_q`` queries of a tile. kv: keys of a block of K and V.
         stages: depth of the rings of K and of V. own_o: the result has shared memory of its own; otherwise it takes that of Q, and
             the next tile's Q comes later.
+        ordered: consumers give their products to the tensor cores one behind the other.
         slack: powers of two by which scores may exceed the maximum that weights are relative to, before it is raised.
         width: elements of a head, rounded up to 64; causal; dtype: "bfloat16" or "float16". These are set by the call.
     """
@@ -27,6 +28,7 @@ class AttentionConfig(Config):
     kv: int = 80
     stages: int = 3
     own_o: bool = True
+    ordered: bool = True
     slack: int = 8
     width: int = 128
     causal: bool = False

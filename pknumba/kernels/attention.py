@@ -2,8 +2,8 @@
 
 from ..config import AttentionConfig
 from ..primitives import (accumulator, arrive, as_float, as_operand, climb, div, exp2, expect, fence_async, fill, fill_rows, i32, least,
-                          load_async, log2, mask, maximum, minimum, mma, mma_wait, mod, most, rescale, ring, row_max, row_numbers,
-                          row_shares, row_total, store, store_async, store_async_read_wait, store_rows, tile_coord, wait)
+                          line_first, line_pass, line_wait, load_async, log2, mask, maximum, minimum, mma, mma_wait, mod, most, rescale,
+                          ring, row_max, row_numbers, row_shares, row_total, store, store_async, store_async_read_wait, store_rows, tile_coord, wait)
 from ..templates import LCS, attend
 from ..tiles import Semaphore, Tile, shared
 
@@ -154,18 +154,35 @@ class Attention(LCS):
         return weights, new, total * shrink + row_shares(weights), shrink
 
     @staticmethod
+    def open_line(cfg, s, task):
+        """Consumers give their products to the tensor cores one behind the other, so that each computes weights under the others'."""
+        if cfg.ordered and task.turn == 0:
+            line_first(s, task.part)
+
+    @staticmethod
+    def enter_line(cfg, s, task, step):
+        """This consumer's place in the line for its products of a step. The first block of a task is not in line."""
+        if cfg.ordered:
+            line_wait(s, i32(step - 1 - task.turn), task.part)
+
+    @staticmethod
+    def leave_line(cfg, s, task, step):
+        """It has given its products."""
+        if cfg.ordered:
+            line_pass(s, i32(step - 1 - task.turn), task.part)
+
+    @staticmethod
     def consumer(cfg, g, s, task):              # a warpgroup: queries task.part of the tile
-        first = i32(task.first + task.part * cfg.part_q)
+        Attention.open_line(cfg, s, task)
         o, top, total = fill(cfg.part_q, cfg.width, 0.0), fill_rows(cfg.part_q, -1e30), fill_rows(cfg.part_q, 0.0)
-        lap, step, begin = ring(task.turn, 1)[1], i32(task.step), i32(1)
+        first, lap, step, begin = i32(task.first + task.part * cfg.part_q), ring(task.turn, 1)[1], i32(task.step), i32(1)
         stage, phase = ring(step, cfg.stages)
         wait(s.q_full[0], lap)
         wait(s.k_full[stage], phase)
         scores = mma(accumulator(cfg.part_q, cfg.kv), s.q[task.part], s.k[stage], False, True)
         scores = mma_wait(scores, 0)
         arrive(s.k_empty[stage])
-        start = i32((Attention.blocks(cfg, g, task.first, i32(0)) - 1) * cfg.kv)
-        scores = Attention.hide(cfg, g, scores, first, i32(0), start)
+        scores = Attention.hide(cfg, g, scores, first, i32(0), i32((Attention.blocks(cfg, g, task.first, i32(0)) - 1) * cfg.kv))
         weights, top, total, shrink = Attention.weigh(cfg, g, scores, top, total)
         p = as_operand(weights, cfg.dtype)
         for hop in range(g.world_size if cfg.spread else i32(1)):
@@ -176,15 +193,16 @@ class Attention(LCS):
                 step = i32(step + 1)
                 stage, phase = ring(step, cfg.stages)
                 wait(s.k_full[stage], phase)
+                Attention.enter_line(cfg, s, task, step)
                 scores = mma(accumulator(cfg.part_q, cfg.kv), s.q[task.part], s.k[stage], False, True)
                 wait(s.v_full[before], past)
                 o = mma(o, p, s.v[before])
+                Attention.leave_line(cfg, s, task, step)
                 scores = mma_wait(scores, 1)    # the weights of this block are computed under the product above
                 arrive(s.k_empty[stage])
                 start = i32((count - 1 - i) * cfg.kv)
-                if cfg.causal or cfg.spread:
-                    if start + cfg.kv > clear:
-                        scores = Attention.hide(cfg, g, scores, first, i32(hop), start)
+                if (cfg.causal or cfg.spread) and start + cfg.kv > clear:
+                    scores = Attention.hide(cfg, g, scores, first, i32(hop), start)
                 weights, top, total, shrink = Attention.weigh(cfg, g, scores, top, total)
                 o = mma_wait(o, 0, p, total)
                 arrive(s.v_empty[before])
