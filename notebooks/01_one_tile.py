@@ -87,7 +87,15 @@ check(AffineSolved)
 #
 # Coordinates are counted in tiles: `store_async(g.Y, (task.id, 0), tile)` writes tile number `task.id` of the first column. A
 # task is a tile; which SM plays which task is the template's business.
-#
+
+# %%
+d = Drawing(760, 130, "five tiles of X, and where they go in Y if the order is turned round")
+for i in range(5):
+    d.box(40 + 130 * i, 40, 90, 26, f"X, tile {i}", "memory", 11).box(40 + 130 * i, 95, 90, 26, f"Y, tile {i}", "done", 11)
+    d.arrow(85 + 130 * i, 66, 85 + 130 * (4 - i), 93)
+d
+
+# %% [markdown]
 # **Exercise.** Turn the order of the tiles round: the last tile of X becomes the first of Y. `g.tasks` is how many there are.
 
 # %%

@@ -47,7 +47,14 @@ check(lambda step, stages: (step % stages, step // stages & 1), lambda step, sta
 #
 # Each buffer has two semaphores. `x_full`: the bytes have arrived. `x_empty`: everybody has read them. Whoever fills waits for
 # *empty* of the lap before (`phase ^ 1`; in the first lap that passes at once), whoever reads waits for *full* of this lap.
-#
+
+# %%
+d = Drawing(700, 120, "one buffer, handed round")
+d.box(20, 45, 150, 55, "loader fills it", "role").box(500, 45, 150, 55, "consumer reads it", "role")
+d.arrow(170, 60, 498, 60, "full: the bytes are there").arrow(500, 88, 172, 88, "empty: everybody has read them")
+d
+
+# %% [markdown]
 # **Exercise.** This loader forgets to wait. Run the check and read what it says, then mend it.
 
 # %%
@@ -120,8 +127,10 @@ check(Fenced)
 # **latency is hidden by what is in flight**.
 
 # %%
-for stages in (1, 2, 4, 8):
-    print(stages, measure(Tiny, stages=stages, tiles=16, sms=1))
+times = {f"{stages} buffers": measure(Tiny, stages=stages, tiles=16, sms=1).us for stages in (1, 2, 4, 8)}
+Drawing(700, 150, "sixteen tiles on one SM, predicted").bars(20, 40, times, unit="µs")
+
+# %%
 measure(Tiny, stages=4, tiles=16, sms=1).picture("sixteen tiles on one SM, four buffers")
 
 # %% [markdown]

@@ -112,7 +112,15 @@ check(loaded_solved, counted, *sizes)
 #
 # SMs that work at the same time should share operands in the L2 cache. `tile_coord` walks down groups of tile rows before it
 # goes on to the next column.
-#
+
+# %%
+d = Drawing(420, 215, "the order of 24 tiles: groups of 3 rows")
+for number in range(24):
+    row, col = map(int, tile_coord(number, (6, 4), 3))
+    d.box(20 + 80 * col, 38 + 28 * row, 76, 25, str(number), "tile" if row < 3 else "peer", 11)
+d
+
+# %% [markdown]
 # **Exercise.** Which tile is number `number` of a grid of (rows, columns), walking down all rows of a group of `group` rows,
 # column after column? (All groups are full here.)
 

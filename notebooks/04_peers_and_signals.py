@@ -147,7 +147,15 @@ check(Written, ranks=3, calls=3)
 #
 # `wait_until(g.arrived, task.id, g.epoch)`: in call number `epoch` the counter must have reached `epoch`. Nothing is ever
 # reset, so no rank can miss a signal that came early.
-#
+
+# %%
+d = Drawing(700, 110, "a counter that two ranks signal once in each call")
+for call in range(3):
+    said = f"call {call + 1}: from {2 * call} to {2 * call + 2}\nwait until it is {2 * call + 2}"
+    d.box(20 + 220 * call, 40, 200, 50, said, "signal", 11)
+d
+
+# %% [markdown]
 # **Exercise.** A counter gets one signal from each of n ranks in each call. What must a role wait for in call number e (the
 # first call is 1)?
 

@@ -57,11 +57,14 @@ def by_the_root(world, n):
 
 
 WAYS = (("one shot", one_shot), ("two shots", two_shots), ("in two calls", in_two_calls), ("by the root", by_the_root))
+times = {}
 for name, way in WAYS:
     for n in (256, 16384):
         score = run(lambda world: way(world, n), RANKS)
         assert all((np.asarray(v) == score.values[0]).all() for v in score.values)
         print(f"{name:<12} n = {n:>6}: {score.us:6.1f} µs, over links {score.to_peers:>9,} B")
+        times[f"{name}, {n}"] = score.us
+Drawing(720, 260, "four ranks, predicted").bars(20, 40, times, unit="µs")
 
 # %% [markdown]
 # ## Counting bytes

@@ -103,8 +103,11 @@ check(fastest, definition, ())
 
 # %% tags=["solution"]
 times = {comm: seconds(comm) * 1e6 for comm in choices}
-print(*(f"{comm} SMs: {t:.0f} µs" for comm, t in times.items()), sep="\n")
 check(lambda: min(times, key=times.get), definition, ())
+
+# %%
+bars = {f"{n} SMs": t for n, t in times.items()}
+Drawing(700, 150, "communicating SMs of 16, 1024 x 1024 x 512 on four ranks").bars(20, 40, bars, unit="µs")
 
 # %% [markdown]
 # ## When can everything be hidden?
@@ -133,7 +136,9 @@ check(lambda R, B, s: int(np.ceil(s * R / (2 * B))), first_depth, (989e12, 450e9
 # The model says the same of a whole call, with its reasons:
 
 # %%
-for k in (512, 2048, 8192):
-    p = predict("gemm_all_reduce", 8192, 8192, k, world=2)
-    print(f"K = {k:>4}: {p.seconds * 1e6:7.0f} µs, of which {100 * p.exposed_share:3.0f} % more than the product alone")
+shares = {f"K = {k}": 100 * predict("gemm_all_reduce", 8192, 8192, k, world=2).exposed_share for k in (512, 1024, 2048, 4096, 8192)}
+d = Drawing(700, 175, "8192 x 8192 on two ranks: how much longer than the product alone")
+d.bars(20, 40, shares, unit="% of the call", kind="peer")
+
+# %%
 print(explain("gemm_all_reduce", 8192, 8192, 2048, world=2))

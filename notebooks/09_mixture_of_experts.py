@@ -118,7 +118,15 @@ check(rounded(rows_solved), lambda *given: True, (x, W, expert, order))
 #
 # With experts spread over ranks, every rank sends each token to the rank of its expert. That is an all-to-all with uneven
 # parts: rank r sends `splits[r][p]` rows to rank p. `all_to_all` takes such splits; both sides must know how many rows come.
-#
+
+# %%
+d = Drawing(620, 150, "an example: who sends how many rows to whom")
+for i, (label, rows) in enumerate((("rank 0 sends", (40, 8)), ("rank 1 sends", (35, 13)))):
+    d.words(30, 70 + 45 * i, label)
+    d.row(150, 50 + 45 * i, [f"{n} rows to {p}" for p, n in enumerate(rows)], "peer", width=150)
+d
+
+# %% [markdown]
 # **Exercise.** Two ranks, two experts each (rank 0 has 0 and 1). Given the experts of every rank's tokens: how many rows does
 # each rank send to each?
 

@@ -56,6 +56,16 @@ class Drawing(Picture):
                        anchor="start" if abs(x2 - x1) < abs(y2 - y1) else "middle")
         return self
 
+    def bars(self, x, y, values, width=420, unit="", kind="role"):
+        """A bar for each of {label: value}, one below the other, as long as its value."""
+        most = max(values.values())
+        for i, (label, value) in enumerate(values.items()):
+            top = y + 26 * i
+            self.words(x + 118, top + 15, str(label), 11, anchor="end")
+            self.box(x + 125, top, max(width * value / most, 1), 20, "", kind)
+            self.words(x + 132 + width * value / most, top + 15, f"{value:,.1f}".removesuffix(".0") + (f" {unit}" if unit else ""), 11)
+        return self
+
     def words(self, x, y, text, size=12, anchor="start", weight="normal"):
         """A line of text."""
         self.parts.append(f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}" font-weight="{weight}">{escape(text)}'

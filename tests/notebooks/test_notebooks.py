@@ -1,5 +1,6 @@
 """The notebooks run on the CPU, each cell, and their .ipynb say what they say; wrong answers are told from right ones."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,5 +81,7 @@ def test_programs_are_metered():
 
 def test_drawings():
     d = Drawing(100, 50, "a < b").box(1, 2, 30, 20, "x\ny", "role").row(0, 0, "ab").arrow(1, 2, 3, 4, "to")
+    lengths = [float(w) for w in re.findall(r'width="([\d.]+)" height="20"', Drawing(9, 9).bars(0, 0, {"a": 1, "b": 4}, 100).text)]
+    assert lengths == [25, 100]
     text = d._repr_svg_()
     assert text.startswith("<svg") and text.count("<rect") == 4 and "a &lt; b" in text and "marker-end" in text
