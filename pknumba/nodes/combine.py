@@ -59,6 +59,9 @@ class _Session:
     def launch(self, _, name, grid, resident=None):
         return self._session.launch(self._rank, name, grid, resident)
 
+    def rank_of(self, _):
+        return self._session.rank_of(self._rank)
+
     def __getattr__(self, name):
         return getattr(self._session, name)
 
