@@ -163,6 +163,36 @@ def test_graph(size, kind):
     ranks(size, main)
 
 
+@pytest.mark.parametrize("kind", ["scatter", "gather", "exchange", "reduce"])
+def test_two_streams_at_once(kind):
+    """Each stream has its own counters, and its own memory for results that are copied out."""
+    m, n, k, calls = 260, 200, 64, 40
+
+    def main(world):
+        streams = [torch.cuda.Stream() for _ in range(2)]
+        problems = [[exact(world, "inside" if kind == "reduce" else kind, 10 * s + i, m, n, k) for i in range(5)] for s in (0, 1)]
+        a, b, out = ([x.clone() for x in column] for column in zip(*(p[0] for p in problems)))
+        kept = [out[0].new_empty((calls, *out[0].shape)) for _ in streams]
+
+        def run(s):
+            options = dict(out=out[s], stream=streams[s])
+            return gemm_all_reduce(world, a[s], b[s], **options) if kind == "reduce" else call(world, kind, a[s], b[s], m, **options)
+        for s in (0, 1):
+            run(s)
+        warm(world)
+        for number in range(calls):
+            for s, stream in enumerate(streams):
+                with torch.cuda.stream(stream):
+                    a[s].copy_(problems[s][number % 5][0]), b[s].copy_(problems[s][number % 5][1])
+                    run(s)
+                    kept[s][number].copy_(out[s])
+        torch.cuda.synchronize()
+        wrong = [(s, i) for s in (0, 1) for i in range(calls) if not torch.equal(kept[s][i], problems[s][i % 5][2])]
+        assert not wrong, f"wrong results of (stream, call) {wrong}"
+
+    ranks(2, main, num_sms=16)
+
+
 @BOTH
 def test_a_rank_that_does_not_come(kind):
     """The device's bounded wait ends, and says who waited for what; a new world works."""
