@@ -11,8 +11,8 @@ from ..tiles import Semaphore
 
 #: A matrix as a kernel sees it. ``pointer``: device address, or None; ``arrays``: NumPy arrays by rank (interpreter);
 #: ``peers``: device address of the table of every rank's address, or 0; ``pitch``: bytes between rows; ``targets``: what the copy
-#: engine may move to and from ranks, ((address, rows) of each), or None; ``outer``: ((extent, bytes apart), ...) of an array of
-#: matrices, the nearest dimension first.
+#: engine may move to and from ranks, ((address, rows) or (address, rows, columns) of each), or None; ``outer``: ((extent, bytes apart),
+#: ...) of an array of matrices, the nearest dimension first.
 Matrix = namedtuple("Matrix", "pointer rows cols pitch dtype peers arrays targets outer", defaults=(None, 0, 0, 0, "", 0, None, None, ()))
 
 #: Slots for tensor maps in the parameter of a tensor, and the bytes of a header and of a map.
@@ -45,7 +45,8 @@ def _tensor(world, name, m, record):
     from ..runtime import tensormap
     header = struct.pack("<QQQIIIIQ", m.pointer, m.peers, m.pitch, m.rows, m.cols, world.size, world.rank, 0)
     for rows, cols, swizzle in record["peer_boxes"].get(name, ()):
-        maps = [tensormap.encode(p, (r, c), m.pitch, m.dtype, (rows, cols), swizzle, name, m.outer) for p, r, c in m.targets]
+        maps = [tensormap.encode(p, (r, *(c or [m.cols])), m.pitch, m.dtype, (rows, cols), swizzle, name, m.outer)
+                for p, r, *c in m.targets]
         header += struct.pack("<Q", device_table(world, b"".join(maps)))
     blob = header.ljust(_HEADER, b"\0")
     for rows, cols, swizzle in record["boxes"].get(name, ()):

@@ -11,6 +11,7 @@ from pknumba.lowering import cache
 from pknumba.runtime import DeviceArray
 from pknumba.runtime.function import Function
 from pknumba.templates import agreement
+from pknumba.templates.call import Matrix, _tensor
 
 from ..runtime.conftest import stub, stub_library  # noqa: F401 - fixtures
 
@@ -56,6 +57,17 @@ def fields(line):
     """"cuLaunchKernelEx grid 35,1,1 block ..." as {"grid": "35,1,1", ...}."""
     words = line.split()[1:]
     return dict(zip(words[::2], words[1::2]))
+
+
+def test_maps_of_peers_by_rows_or_by_rows_and_columns(world, stub):  # noqa: F811
+    """A target that says no columns has the matrix's."""
+    x = DeviceArray.of(np.zeros((64, 64), BF16))
+    record = {"peer_boxes": {"X": [[8, 16, 32]]}, "boxes": {}}
+    for targets, dims in ((((x.pointer, 8),), "64,8"), (((x.pointer, 8, 32),), "32,8")):
+        stub.clear()
+        _tensor(world, "X", Matrix(x.pointer, 64, 64, 128, "bfloat16", targets=targets), record)
+        line, = stub.log("cuTensorMapEncodeTiled")
+        assert f"dims {dims} " in line, line
 
 
 def test_a_repeated_call_only_launches(world, stub):  # noqa: F811
