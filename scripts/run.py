@@ -24,11 +24,11 @@ COLUMNS = "{:<16} {:>6} {:>6} {:>6} {:<9} {:>5} {:<11} {:>10} {:>9} {:>12} {:>8}
 
 
 def field(text):
-    """Parser of key=value; a value that reads as an integer is one."""
+    """Parser of key=value; a value that reads as an integer is one, true and false are."""
     key, equals, value = text.partition("=")
     if not equals or not key.isidentifier() or not value:
         raise argparse.ArgumentTypeError(f"{text!r} is not key=value")
-    return key, int(value) if value.lstrip("-").isdigit() else value
+    return key, int(value) if value.lstrip("-").isdigit() else {"true": True, "false": False}.get(value.lower(), value)
 
 
 def parse(argv=None):

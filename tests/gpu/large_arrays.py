@@ -67,6 +67,34 @@ def play(world, name, n, symmetric):
     return found, took
 
 
+def products(world, name, n):
+    """(wrong elements, milliseconds) of an operator whose result has n x n elements; values are -1, 0 and 1, so sums are exact."""
+    k, size, rank = 64, world.size, world.rank
+    def signs(rows, cols, seed):
+        generator = torch.Generator("cuda").manual_seed(seed)
+        return torch.randint(-1, 2, (rows, cols), generator=generator, device="cuda", dtype=torch.int8).bfloat16()
+    pairs = [(signs(n, k, 10 * r), signs(n, k, 10 * r + 1)) for r in range(size)]
+    a, b = pairs[rank]
+    gathers, share = name == "all_gather_gemm", slice(rank * (n // size), (rank + 1) * (n // size))
+    mine, call = (a[share] if gathers else a).contiguous(), getattr(pknumba, name)
+    out = call(world, mine, b.T)
+    world.synchronize()
+    start = time.perf_counter()
+    call(world, mine, b.T, out=out)
+    world.synchronize()
+    took, bad = 1e3 * (time.perf_counter() - start), 0
+    whole = torch.cat([torch.tensor_split(x, size)[r] for r, (x, _) in enumerate(pairs)])
+    for first in range(0, out.shape[0], 4096):
+        rows = slice(first, min(first + 4096, out.shape[0]))
+        if name == "all_gather_gemm":
+            truth = (whole[rows].float() @ b.T.float()).bfloat16()
+        else:
+            each = [(x[share] if name != "gemm_all_reduce" else x)[rows].float() @ y.T.float() for x, y in pairs]
+            truth = torch.cat(each, 1).bfloat16() if name == "gemm_all_to_all" else sum(each).bfloat16()
+        bad += int((out[rows] != truth).sum())
+    return bad, took
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--gib", type=float, default=4.25, help="GiB of each rank's x")
@@ -84,6 +112,14 @@ def main():
             bad, took = [b for b, _ in results], max(t for _, t in results)
             failed |= any(bad)
             print(f"{name} {'symmetric' if symmetric else 'ordinary'}: {n} elements, {took:.1f} ms, wrong: {bad}", flush=True)
+            torch.cuda.empty_cache()
+    for name in ("gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all"):
+        if arguments.only in name:
+            side = int((arguments.gib * 2**29) ** 0.5) // 16 * 16
+            with World.local(2, executor="gpu", wait_limit_s=20) as world:
+                results = world.run(lambda w, name=name, side=side: products(w, name, side))
+            failed |= any(b for b, _ in results)
+            print(f"{name}: {side} x {side}, {max(t for _, t in results):.1f} ms, wrong: {[b for b, _ in results]}", flush=True)
             torch.cuda.empty_cache()
     print("FAIL" if failed else "PASS", flush=True)
     sys.exit(1 if failed else 0)
