@@ -16,7 +16,8 @@ def test_a_row_for_each_number_of_ranks(op):
     assert [(row[0], row[5], row[-1]) for row in rows] == [(op, str(size), "PASS") for size in (1, 2, 3)]
 
 
-@pytest.mark.parametrize("op, config", [("gemm_all_reduce", ["intra_sm=true", "piece_m=1"]), ("gemm_reduce_scatter", ["adds=True", "comm_sms=1"])])
+@pytest.mark.parametrize("op, config", [("gemm_all_reduce", ["intra_sm=true", "piece_m=1"]),
+                                        ("gemm_reduce_scatter", ["adds=True", "comm_sms=1"])])
 def test_variants(op, config):
     done = run(op, "--m", 70, "--n", 40, "--k", 24, "--world", 2, "--config", *config)
     assert done.returncode == 0 and done.stdout.rstrip().endswith("PASS"), done.stderr + done.stdout
