@@ -3,7 +3,8 @@
 from ..config import AttentionConfig
 from ..primitives import (accumulator, arrive, as_float, as_operand, climb, div, exp2, expect, fence_async, fill, fill_rows, i32, least,
                           line_first, line_pass, line_wait, load_async, log2, mask, maximum, minimum, mma, mma_wait, mod, most, rescale,
-                          ring, row_max, row_numbers, row_shares, row_total, store, store_async, store_async_read_wait, store_rows, tile_coord, wait)
+                          ring, row_max, row_numbers, row_shares, row_total, store, store_async, store_async_read_wait, store_rows,
+                          tile_coord, wait)
 from ..templates import LCS, attend
 from ..tiles import Semaphore, Tile, shared
 
@@ -175,7 +176,7 @@ class Attention(LCS):
     def consumer(cfg, g, s, task):              # a warpgroup: queries task.part of the tile
         Attention.open_line(cfg, s, task)
         o, top, total = fill(cfg.part_q, cfg.width, 0.0), fill_rows(cfg.part_q, -1e30), fill_rows(cfg.part_q, 0.0)
-        first, lap, step, begin = i32(task.first + task.part * cfg.part_q), ring(task.turn, 1)[1], i32(task.step), i32(1)
+        first, lap, step = i32(task.first + task.part * cfg.part_q), ring(task.turn, 1)[1], i32(task.step)
         stage, phase = ring(step, cfg.stages)
         wait(s.q_full[0], lap)
         wait(s.k_full[stage], phase)
@@ -188,7 +189,7 @@ class Attention(LCS):
         for hop in range(g.world_size if cfg.spread else i32(1)):
             count = Attention.blocks(cfg, g, task.first, i32(hop))
             clear = Attention.reach(cfg, g, first, Attention.source(cfg, g, i32(hop)))      # keys that all queries of this part see
-            for i in range(begin, count):
+            for i in range(i32(hop == 0), count):
                 before, past = ring(step, cfg.stages)
                 step = i32(step + 1)
                 stage, phase = ring(step, cfg.stages)
@@ -208,7 +209,6 @@ class Attention(LCS):
                 arrive(s.v_empty[before])
                 o = rescale(o, shrink)
                 p = as_operand(weights, cfg.dtype)      # not before: an operand of a product that follows is defined after this one
-            begin = i32(0)
         arrive(s.q_empty[0])
         stage, phase = ring(step, cfg.stages)
         wait(s.v_full[stage], phase)
