@@ -120,7 +120,7 @@ class Template(metaclass=KernelMeta):
         launched = REGISTERS // ((consumers + 1) * 128) // 8 * 8
         if launched > MOST - 7:
             return 0, 0
-        few = kernel.helper_registers + (16 if timeline() else 0)
+        few = max(kernel.helper_registers, 56 if timeline() else 0)
         return few, min(240, (launched * (consumers + 1) - few) // consumers // 8 * 8)
 
     @classmethod
