@@ -52,19 +52,22 @@ def test_device_memory_arrives(gpus, engine):
 
 
 def test_a_missing_rank_is_named_with_its_node(gpus):
+    """Rank 3 does not come, rank 2 needs nobody; both wait for the others to say so."""
     out = gpus(4, """
     import time
-    world = World.mpi(executor="gpu", node_size=2, engine="mpi", host_limit_s=1)
-    if world.rank == 3:
-        time.sleep(3)
-    else:
-        try:
+    from pathlib import Path
+    world, until = World.mpi(executor="gpu", node_size=2, engine="mpi", host_limit_s=1), time.monotonic() + 20
+    told = [Path(__file__).with_name(f"told-{rank}") for rank in range(2)]
+    try:
+        if world.rank < 3:
             send_and_receive(world, 100, "the test")
             say("rank", world.rank, "was not waiting")
-            time.sleep(2)
-        except errors.HangError as error:
-            say("hang:", error)
-            assert "rank 3" in str(error) and error.nodes == [world.layout.names[1]], error
+        while time.monotonic() < until and not all(path.exists() for path in told):
+            time.sleep(0.05)
+    except errors.HangError as error:
+        say("hang:", error)
+        assert "rank 3" in str(error) and error.nodes == [world.layout.names[1]], error
+        told[world.rank].touch()
     world._break("test"); world.close()
     """)
     assert out.count("has waited 1 s for rank 3 on node") == 2 and out.count("was not waiting") == 1
