@@ -77,7 +77,7 @@ def experts(kernel, world, rng, **changes):
 
 
 def _layers(world, kernel, cfg, data, w1, w2, count):
-    from ..kernels.moe_combine import MoeCombine
+    from ..kernels.moe_combine import MoeCombine, MoeSum
     from ..kernels.moe_dispatch_gemm import MoeDispatchGemm, Route
     first, second = (kernel if issubclass(kernel, base) else base for base in (MoeDispatchGemm, MoeCombine))
     mine = [x.copy() for x in data[0][world.rank]]
@@ -88,7 +88,7 @@ def _layers(world, kernel, cfg, data, w1, w2, count):
             array[...] = values
         route = Route, CommConfig(dtype="int32")
         Y, routes = dispatch(route, first, world, mine[0], mine[1], own[0], "relu", None, count, None, None, cfg, None)
-        out = combine(second, world, Y, routes, own[1], mine[2], None, cfg, None)
+        out = combine(second, MoeSum, world, Y, routes, own[1], mine[2], None, cfg, None)
         if not np.array_equal(out, define_layer(*inputs[world.rank], w1, w2)):
             raise WrongResult(f"{kernel.__name__} on {world.size} ranks, rank {world.rank}, call {number}: the result is not what the "
                               "definition says. Nothing raced and nothing misused a semaphore. Look at coordinates, bands and who waits "

@@ -2,19 +2,18 @@
 
 from ..config import MoeConfig
 from ..primitives import carry, div, i32, least, look, mod, post, store_async_wait, wait_until, weigh
-from ..templates import Experts, combine
+from ..templates import Experts, Template, combine, each
+from ..tiles import Role, shared
 from .grouped_gemm import GroupedGemm
 
 
 class MoeCombine(Experts, GroupedGemm):
     """Compute SMs multiply tiles of rows; communicators send each row that is complete to its token's rank, where it has a place for
-    each slot, and then sum this rank's tokens, as soon as all of a token's rows have landed."""
+    each slot. Rows of this rank's own tokens stay where they are. The call ends when everything has landed everywhere."""
 
     config = MoeConfig
-    tensors, symmetric = ("A", "B", "C", "ends", "source", "Z", "place", "weights", "out"), ("Z",)
-    counters = ("done", "landed", "left")
-    kinds = {**GroupedGemm.kinds, "source": "int32", "place": "int32", "weights": "float32"}
-    numbers = {**Experts.numbers, "top_k": 1, "tokens": 1}
+    tensors, symmetric, counters = ("A", "B", "C", "ends", "source", "Z"), ("Z",), ("done", "left")
+    kinds = {**GroupedGemm.kinds, "source": "int32"}
 
     @staticmethod
     def bands(cfg, g):
@@ -28,8 +27,8 @@ class MoeCombine(Experts, GroupedGemm):
 
     @staticmethod
     def errands(cfg, g, total):
-        """One for each row, then one for each token."""
-        return i32(total + g.tokens)
+        """One for each row."""
+        return total
 
     @staticmethod
     def storer(cfg, g, s, task):
@@ -43,30 +42,48 @@ class MoeCombine(Experts, GroupedGemm):
             post(g.done, div(middle, cfg.tile_m), g.rank, high - middle)
 
     @staticmethod
-    def communicator(cfg, g, s, task):          # a warp
-        if task.id < task.step:
-            MoeCombine.send(cfg, g, s, task)
-        else:
-            MoeCombine.sum(cfg, g, s, task)
-
-    @staticmethod
-    def send(cfg, g, s, task):
-        """A row to where its token is."""
-        wait_until(g.done, div(task.id, cfg.tile_m), i32(g.epoch * cfg.tile_m * g.cols))
+    def communicator(cfg, g, s, task):          # a warp: a row to where its token is
         name = look(g.source, task.id)
-        carry(g.Z, mod(name, g.slots), g.C, task.id, div(name, g.slots))
-        post(g.landed, div(mod(name, g.slots), g.top_k), div(name, g.slots))
+        if div(name, g.slots) != g.rank:
+            wait_until(g.done, div(task.id, cfg.tile_m), i32(g.epoch * cfg.tile_m * g.cols))
+            carry(g.Z, mod(name, g.slots), g.C, task.id, div(name, g.slots))
+
+
+class MoeSum(Template):
+    """What every warp of a device does once all rows are there: the weighted sums of tokens."""
+
+    config = MoeConfig
+    tensors = ("out", "C", "Z", "place", "weights")
+    kinds = {"place": "int32", "weights": "float32"}
+    numbers = dict.fromkeys("tasks blocks tokens top_k capacity".split(), 1)
 
     @staticmethod
-    def sum(cfg, g, s, task):
-        """A token of this rank; slots that were dropped have nothing to wait for."""
-        token, missing = i32(task.id - task.step), i32(0)
-        for i in range(g.top_k):
-            if look(g.place, i32(token * g.top_k + i)) < 0:
-                missing = i32(missing + 1)
-        post(g.landed, token, g.rank, missing)
-        wait_until(g.landed, token, i32(g.epoch * g.top_k))
-        weigh(g.out, token, g.Z, g.weights, g.place, g.top_k)
+    def shared(cfg):
+        return shared()
+
+    @classmethod
+    def roles(kernel, cfg):
+        """Warps, all alike."""
+        return {"communicator": Role("communicator", "warp", 16)}
+
+    @classmethod
+    def all_counters(kernel):
+        """None: nobody is waited for."""
+        return ()
+
+    @classmethod
+    def registers(kernel, cfg):
+        """As launched."""
+        return 0, 0
+
+    @classmethod
+    def driver(kernel, role):
+        """Tokens one after the other."""
+        return each
+
+    @staticmethod
+    def communicator(cfg, g, s, task):          # a warp: a token of this rank
+        weigh(g.out, task.id, g.C, g.Z, g.weights, g.place, g.top_k, g.capacity)
 
 
 def moe_combine(world, Y, routes, B, weights, *, out=None, config=None, stream=None):
@@ -88,4 +105,4 @@ def moe_combine(world, Y, routes, B, weights, *, out=None, config=None, stream=N
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, ContractError, WorldError on every rank, before anything is launched;
     HangError if a rank does not come.
     """
-    return combine(MoeCombine, world, Y, routes, B, weights, out, config, stream)
+    return combine(MoeCombine, MoeSum, world, Y, routes, B, weights, out, config, stream)

@@ -10,7 +10,8 @@ from .grouped_gemm import GroupedGemm
 class Route(Comm):
     """What a router's indices mean: every rank counts its tokens for each expert, tells all, and deals out rows of the experts' ranks.
 
-    ``starts``: for each rank, entries below each expert and below all. ``place``: row of each of this rank's slots, or -1. ``source``:
+    ``starts``: for each rank, entries below each expert and below all. ``place``: row of each of this rank's slots, or -1; those
+    of other ranks count from ``capacity`` on. ``source``:
     rank * slots + slot of each row of this rank's experts. ``ends``: rows at which those end. Numbers: this rank has ``own`` entries, none
     has more than ``slots``.
     """
@@ -49,7 +50,8 @@ class Route(Comm):
                 begin, here, after = look(g.starts, at + first), look(g.starts, at + task.id), look(g.starts, at + task.id + 1)
                 row = i32(row + (after if rank < g.rank else here) - begin)
                 end = i32(end + after - begin)
-            deal(g.indices, g.own, task.id, row, g.capacity, g.place, g.source, owner, i32(g.rank * g.slots))
+            shift = i32(0) if owner == g.rank else g.capacity
+            deal(g.indices, g.own, task.id, row, g.capacity, g.place, shift, g.source, owner, i32(g.rank * g.slots))
             if owner == g.rank:
                 put(g.ends, task.id - first, least(end, g.capacity))
 
@@ -111,8 +113,8 @@ def moe_dispatch_gemm(world, X, indices, B, *, activation=None, tokens=None, exp
             one shape share tables.
 
     Returns: (Y (capacity, N), Routes). Rows beyond the last expert's are as they were. ``Routes.ends`` is where experts' rows end (as the
-    ``offsets`` of ``grouped_gemm``), ``Routes.place`` (T, k) the row of each slot on its expert's rank, -1 if dropped; both int32 on the
-    device, valid until the next call of this shape. ``moe_combine`` takes the Routes.
+    ``offsets`` of ``grouped_gemm``), ``Routes.place`` (T, k) the row of each slot on its expert's rank, + capacity if that is
+    another rank, -1 if it was dropped; both int32 on the device, valid until the next call of this shape. ``moe_combine`` takes the Routes.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError on every rank, before anything is launched; HangError if a
     rank does not come.

@@ -12,7 +12,7 @@ from .signal import _address, _peer
 from .units import UNIT, Units
 
 #: Units of 16 bytes that a lane moves at once: when it copies, and when it adds.
-_COPIES, _SUMS = 8, 2
+_COPIES, _SUMS = 8, 4
 
 
 def _base(p, tensor_at, row, peer):
@@ -63,47 +63,50 @@ def _(to, to_row, source, row, to_peer, peer):
 
 
 @primitive(scope="warp")
-def weigh(out, row, parts, weights, place, count):
-    """Row ``row`` of ``out`` = sum over i < count of weights[row, i] * (row n of ``parts``), n = count * row + i, where place[n] is not -1.
+def weigh(out, row, near, far, weights, place, count, limit):
+    """Row ``row`` of ``out`` = sum over i < count of weights[n] * a row, n = count * row + i; nothing for those whose place[n] is -1.
 
-    The sum is made in float32 in the order of i and rounded once; of nothing it is 0.
+    The row is row place[n] of ``near`` if that is below ``limit``, else row n of ``far``. The sum is made in float32 in the order of i and
+    rounded once; of nothing it is 0.
 
     Args:
-        out, parts: ``g.name`` (M, N), (M * count, N), bfloat16 or float16, of this rank. weights: ``g.name`` (M, count) float32.
-        place: ``g.name``, M * count int32. row, count: integers.
+        out, near, far: ``g.name``, rows of one width, bfloat16 or float16, of this rank. weights, place: ``g.name``, float32 and int32.
+        row, count, limit: integers.
 
     Raises ContractError for other dtypes.
 
     PTX: ld.relaxed.sys.global.v4.b32, fma.rn.f32, cvt.rn, st.relaxed.sys.global.v4.b32.
     """
     shape, total = (1, out.shape[-1]), np.zeros((1, out.shape[-1]), np.float32)
-    w, kept = read(weights.window((row, 0), (1, count))), read(place.window((0, row), (1, count)))
-    for i in range(count):
-        if kept[0, i] >= 0:
-            total = total + w[0, i] * read(parts.window((row * count + i, 0), shape)).astype(np.float32)
+    w, places = read(weights.window((row, 0), (1, count))), read(place.window((0, row), (1, count)))[0]
+    for i, at in enumerate(map(int, places)):
+        if at >= 0:
+            source = near.window((at, 0), shape) if at < limit else far.window((row * count + i, 0), shape)
+            total = total + w[0, i] * read(source).astype(np.float32)
     write(out.window((row, 0), shape), total)
 
 
 @weigh.lowering
-def _(out, row, parts, weights, place, count):
-    need(out.dtype == parts.dtype and out.dtype in KIND and weights.dtype == "float32" and place.dtype == "int32",
-         f"{out.role.name}: weigh of {parts.ident} ({parts.dtype}) by {weights.ident} ({weights.dtype}) into {out.ident} ({out.dtype}). It "
-         "takes bfloat16 or float16, float32 weights, int32 places.")
+def _(out, row, near, far, weights, place, count, limit):
+    need(out.dtype == near.dtype == far.dtype and out.dtype in KIND and weights.dtype == "float32" and place.dtype == "int32",
+         f"{out.role.name}: weigh of {near.ident} ({near.dtype}) and {far.ident} ({far.dtype}) by {weights.ident} ({weights.dtype}) into "
+         f"{out.ident} ({out.dtype}). It takes bfloat16 or float16, float32 weights, int32 places.")
     u = Units("weigh", out.dtype, _SUMS)
 
-    def emit(p, out_at, row, parts_at, weights_at, place_at, count):
+    def emit(p, out_at, row, near_at, far_at, weights_at, place_at, count, limit):
         b = p.b
         first, there = b.mul(row, count), _base(p, out_at, row, None)
-        scales, = p.tensor(weights_at, "pointer")
-        places, = p.tensor(place_at, "pointer")
+        (scales,), (places,) = p.tensor(weights_at, "pointer"), p.tensor(place_at, "pointer")
         for offsets, inside in _steps(p, out_at, u.itemsize, _SUMS):
             total = u.variable(p, _SUMS * u.width)
             for i in p.loop(count):
-                far = p.wide(b.shl(b.add(first, i), p.const(2)))
-                kept = p("ld.relaxed.gpu.global.b32 $0, [$1];", b.add(places, far), out=[p.i32])
-                with p.when(b.icmp_signed(">=", kept, p.const(0))):
-                    weight = p("ld.global.f32 $0, [$1];", b.add(scales, far), out=[p.f32])
-                    values = u.values(p, u.load(p, _base(p, parts_at, b.add(first, i), None), offsets, inside))
+                n = b.add(first, i)
+                far_off = p.wide(b.shl(n, p.const(2)))
+                at = p("ld.global.b32 $0, [$1];", b.add(places, far_off), out=[p.i32])
+                with p.when(b.icmp_signed(">=", at, p.const(0))):
+                    weight = p("ld.global.f32 $0, [$1];", b.add(scales, far_off), out=[p.f32])
+                    source = b.select(b.icmp_signed("<", at, limit), _base(p, near_at, at, None), _base(p, far_at, n, None))
+                    values = u.values(p, u.load(p, source, offsets, inside))
                     sums = [p("fma.rn.f32 $0, $1, $2, $3;", weight, x, old, out=[p.f32], pure=True)
                             for x, old in zip(values, p.elements(b.load(total)))]
                     b.store(p.pack(sums), total)

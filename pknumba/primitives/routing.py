@@ -68,12 +68,12 @@ def _(indices, count, bound):
 
 
 @primitive(scope="warp")
-def deal(indices, count, expert, row, end, place, source, peer, name):
+def deal(indices, count, expert, row, end, place, shift, source, peer, name):
     """Each entry that names ``expert`` gets the next of rank ``peer``'s rows from ``row`` on, as long as they lie before ``end``.
 
     Args:
         indices, count: as in ``tally``. expert, row, end: integers.
-        place: ``g.name`` of this rank: place[slot] becomes the row, or -1 if it does not lie before ``end``.
+        place: ``g.name`` of this rank: place[slot] becomes the row + shift, or -1 if the row does not lie before ``end``.
         source: symmetric ``g.name``: source[row] of rank ``peer`` becomes name + slot.
 
     PTX: ld.global.b32, vote.sync.ballot, popc, st.relaxed.sys.global.b32.
@@ -82,12 +82,12 @@ def deal(indices, count, expert, row, end, place, source, peer, name):
     kept = slots[:max(0, int(end) - int(row))]
     write(source.span(4 * int(row), len(kept), peer), kept + int(name))
     for i, slot in enumerate(slots):
-        write(place.span(4 * int(slot), 1), row + i if i < len(kept) else -1)
+        write(place.span(4 * int(slot), 1), row + i + shift if i < len(kept) else -1)
 
 
 @deal.lowering
-def _(indices, count, expert, row, end, place, source, peer, name):
-    def emit(p, indices_at, count, expert, row, end, place_at, source_at, peer, name):
+def _(indices, count, expert, row, end, place, shift, source, peer, name):
+    def emit(p, indices_at, count, expert, row, end, place_at, shift, source_at, peer, name):
         b, c, slot_of = p.b, p.const, p.variable(p.i32, 0)
         b.store(row, slot_of)
         before = p("mov.u32 $0, %lanemask_lt;", out=[p.i32], pure=True)
@@ -98,7 +98,7 @@ def _(indices, count, expert, row, end, place, source, peer, name):
             own = b.add(next_row, _ones(p, b.and_(votes, before)))
             keep = b.and_(mine, b.icmp_signed("<", own, end))
             with p.when(mine):
-                p(store, _address(p, place_at, slot), b.select(keep, own, c(-1)))
+                p(store, _address(p, place_at, slot), b.select(keep, b.add(own, shift), c(-1)))
             with p.when(keep):
                 p(store, _address(p, source_at, own, peer), b.add(name, slot))
             b.store(b.add(next_row, _ones(p, votes)), slot_of)

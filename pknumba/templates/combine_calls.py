@@ -3,14 +3,14 @@
 from ..errors import ContractError, DTypeError, LayoutError, ShapeError
 from . import arguments
 from .agreement import agreed, remember
-from .call import Matrix, prepare
+from .call import Matrix, Workspace, prepare
 from .expert_calls import ExpertCall, Routes
 from .fast import fingerprint, stream_source
 from .group_calls import _columns, ragged
 
 
-def combine(kernel, world, Y, routes, B, weights, out, config, stream):
-    """Arguments, result and errors are those of ``moe_combine``."""
+def combine(kernel, adder, world, Y, routes, B, weights, out, config, stream):
+    """Arguments, result and errors are those of ``moe_combine``. adder: the kernel that sums."""
     if out is None:
         out = _sums(Y, B, weights)
     marks = fingerprint(Y), fingerprint(B), fingerprint(weights), fingerprint(out)
@@ -22,7 +22,7 @@ def combine(kernel, world, Y, routes, B, weights, out, config, stream):
     if call and routes.number == routes.tables.latest:
         world.check()
     else:
-        call = CombineCall(kernel, world, Y, routes, B, weights, out, config, stream)
+        call = CombineCall(kernel, adder, world, Y, routes, B, weights, out, config, stream)
         if key and world.executor == "gpu":
             remember(world.cache, key, call)
     call.run(call.stream())
@@ -32,7 +32,7 @@ def combine(kernel, world, Y, routes, B, weights, out, config, stream):
 class CombineCall(ExpertCall):
     """A combine of these arrays: checked, agreed with the other ranks, and packed."""
 
-    def __init__(self, kernel, world, Y, routes, B, weights, out, config, stream):
+    def __init__(self, kernel, adder, world, Y, routes, B, weights, out, config, stream):
         self._start(kernel, world)
         y, b, w, c, columns = agreed(world, self.name, kernel, lambda: check_combine(self.name, kernel, world, Y, routes, B, weights, out,
                                                                                      config),
@@ -43,17 +43,21 @@ class CombineCall(ExpertCall):
         if 0 in (n, k):
             raise ShapeError(f"{self.name}: B has shape {tuple(b.shape)}. None of its last dimensions may be 0. Leave the call out.")
         cfg = self._configured(config, tables.slots, -(-tables.experts // world.size), n, k, y.dtype, columns)
-        numbers = self._numbers(cfg, tables, n, k, top_k=top_k, tokens=tokens)
+        numbers = self._numbers(cfg, tables, n, k)
         at = stream if stream is None else self.stream()
-        counters = max(numbers["bands"], tables.slots // top_k)
-        workspace, first = self._workspace(cfg, tables, n, k, top_k, counters, at)
+        workspace, first = self._workspace(cfg, tables, n, k, top_k, numbers["bands"], at)
         if first:
             workspace.landing = world.symmetric((tables.slots, n), y.dtype)
-        matrices = {"A": ragged(self._operand(y)), "B": self._experts(b, columns),
-                    "C": ragged(self._buffer(workspace, tables.capacity, n, y.dtype)), "ends": tables.row(tables.ends),
-                    "source": tables.row(tables.source), "place": tables.row(tables.place), "Z": self._shared(workspace.landing),
-                    "weights": self._weights(w), "out": self._result(out, c)}
+            workspace.sums = Workspace(adder, world, cfg, 1)
+        products, landed = self._buffer(workspace, tables.capacity, n, y.dtype), self._shared(workspace.landing)
+        matrices = {"A": ragged(self._operand(y)), "B": self._experts(b, columns), "C": ragged(products), "ends": tables.row(tables.ends),
+                    "source": tables.row(tables.source), "Z": landed}
         self.launches.append(prepare(kernel, world, cfg, matrices, numbers, workspace).fire)
+        if tokens:
+            blocks = max(1, min(world.num_sms, -(-tokens // 16)))
+            sums = {"out": self._result(out, c), "C": products, "Z": landed, "place": tables.row(tables.place), "weights": self._weights(w)}
+            numbers = {"tasks": 0, "blocks": 0, "tokens": tokens, "top_k": top_k, "capacity": tables.capacity}
+            self.launches.append(prepare(adder, world, cfg.replace(comm_sms=blocks), sums, numbers, workspace.sums).fire)
         self._ready(first)
 
     def _weights(self, w):

@@ -63,6 +63,14 @@ def loading(kernel, play):
     return drive
 
 
+def each(play, steps):
+    """Tasks place, place + places, ..., one for each token of this rank."""
+    def drive(cfg, g, s, part, place, places):
+        for i in range(place, g.tokens, places):
+            play(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, i32(0)))
+    return drive
+
+
 def errands(kernel, play):
     """What bands lack of a whole band; then errands place, place + places, ...; then the end of the call.
 

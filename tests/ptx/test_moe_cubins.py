@@ -5,6 +5,7 @@ import pytest
 from pknumba import config, lowering
 from pknumba.config import CommConfig, MoeConfig
 from pknumba.kernels import GroupedGemm, MoeCombine, MoeDispatchGemm
+from pknumba.kernels.moe_combine import MoeSum
 from pknumba.kernels.moe_dispatch_gemm import Route
 
 from .test_cubins import expect_instructions, expect_main_loop, expect_panels_handed_over, released
@@ -69,3 +70,11 @@ def test_route(disassemble):
     assert (record["spill"], record["stack"], record["notices"], record["threads"]) == (0, 0, [], 512)
     counts = disassemble(cubin).counts()
     assert counts["VOTE"] + counts["VOTEU"] and counts["POPC"] and not counts["CALL"]
+
+
+def test_sum(disassemble):
+    cubin, record = lowering.build(MoeSum.plan(MoeConfig()))
+    assert (record["spill"], record["stack"], record["notices"], record["threads"]) == (0, 0, [], 512)
+    code = disassemble(cubin)
+    assert code.find("LDG.E.128.STRONG.SYS") and code.find("STG.E.128.STRONG.SYS") and code.counts()["FFMA"] and not code.counts()["CALL"]
+    assert code.find("ACQBULK")[0] < code.find("LDG")[0]
