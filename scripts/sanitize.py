@@ -161,6 +161,7 @@ def main():
         print("sanitize.py: no compute-sanitizer on PATH. It comes with the CUDA toolkit. Install that.", file=sys.stderr)
         return 2
     os.environ.setdefault("PKNUMBA_WAIT_LIMIT_S", "60")     # everything is slower
+    os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]      # ranks share one
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from protocol import surroundings
     runs = [(tool, ["control"]) for tool in args.tools]
