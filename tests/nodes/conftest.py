@@ -39,7 +39,7 @@ def namespaces():
 @pytest.fixture
 def hosts(namespaces, tmp_path):
     """hosts((ranks on alpha, ranks on beta), *arguments of python, env={}, options=(), timeout) -> CompletedProcess."""
-    def run(ranks, *arguments, env=None, options=(), timeout=60, before=()):
+    def run(ranks, *arguments, env=None, options=(), timeout=120, before=()):
         env = {**{k: v for k, v in os.environ.items() if not k.startswith(OWN)}, **ENV, "HOSTS": str(tmp_path), **(env or {})}
         passed = [word for name in env if name.startswith(("PKNUMBA_", "PYTHONPATH", "OMP_", "OPENBLAS_", "OMPI_MCA", "HOSTS"))
                   for word in ("-x", name)]

@@ -45,7 +45,7 @@ def test_mpirun(namespaces, program):
     words[2], words[-2:] = str(program / "hosts.txt"), [sys.executable, str(program / "program.py")]
     agent = ["--prtemca", "plm_ssh_agent", str(program / "agent"), "-x", "PYTHONPATH", "-x", "PKNUMBA_EXECUTOR"]
     command = ["bash", str(HERE / "hosts.sh"), str(program), command_of_mpirun(), *agent, *TCP[:6], *words[1:]]
-    check(subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60))
+    check(subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120))
 
 
 def test_srun(namespaces, program):
@@ -58,11 +58,11 @@ def test_srun(namespaces, program):
     words[-2:] = [sys.executable, str(program / "program.py")]
     command = ["bash", str(HERE / "hosts.sh"), str(program), str(HERE / "slurm.sh"), str(program), *words]
     env = environment(HOSTS_USER="", OMPI_MCA_pml="ob1", OMPI_MCA_btl="self,sm,tcp")
-    check(subprocess.run(command, env=env, capture_output=True, text=True, timeout=60))
+    check(subprocess.run(command, env=env, capture_output=True, text=True, timeout=120))
 
 
 def test_run_py_on_pretended_nodes():
     """The bound of its check knows that what nodes send each other is rounded once more."""
     command = [sys.executable, "scripts/run.py", "gemm_all_reduce", "--world", "4", "--m", "64", "--n", "64", "--k", "64"]
-    done = subprocess.run(command, cwd=ROOT, env=environment(PKNUMBA_NODE_SIZE="2"), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, env=environment(PKNUMBA_NODE_SIZE="2"), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout.count("PASS") == 1, done.stdout + done.stderr

