@@ -182,7 +182,8 @@ def _local(x):
 
 
 def _bits(x):
-    return struct.unpack("<i", struct.pack("<f", x))[0]
+    """The bits of a number as float32, at most the largest."""
+    return struct.unpack("<i", struct.pack("<f", min(x, 3.4e38)))[0]
 
 
 # ---- rules

@@ -57,6 +57,7 @@ def test_loud_scores_raise_the_maximum():
     for slack in (0, 8):
         check((1, 130, 400, 2, 2, 64), loud=30.0, config=AttentionConfig(slack=slack, width=64))
     check((1, 130, 400, 2, 2, 64), loud=1000.0, scale=0.01, causal=True)
+    check((1, 20, 40, 1, 1, 64), scale=1e-42)
 
 
 def test_nothing_to_see():
