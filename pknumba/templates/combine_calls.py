@@ -32,6 +32,8 @@ def combine(kernel, adder, world, Y, routes, B, weights, out, config, stream):
 class CombineCall(ExpertCall):
     """A combine of these arrays: checked, agreed with the other ranks, and packed."""
 
+    returns = True
+
     def __init__(self, kernel, adder, world, Y, routes, B, weights, out, config, stream):
         self._start(kernel, world)
         y, b, w, c, columns = agreed(world, self.name, kernel, lambda: check_combine(self.name, kernel, world, Y, routes, B, weights, out,

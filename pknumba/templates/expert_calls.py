@@ -76,6 +76,9 @@ class Tables:
 class ExpertCall(GroupedCall):
     """What dispatch and combine have in common."""
 
+    #: Whether results are carried to other ranks, or inputs from all.
+    returns = False
+
     def _start(self, kernel, world):
         self.name, self.kernel, self.world = kernel.title or kernel.__name__, kernel, world
         check_world(self.name, world)
@@ -89,7 +92,7 @@ class ExpertCall(GroupedCall):
     def _configured(self, config, rows, groups, n, k, dtype, columns, **changes):
         """The configuration given, or the best one, the same on every rank."""
         sms = least_sms(self.world)
-        cfg = config or configs.best_experts(rows, groups, n, k, sms, self.kernel.config())
+        cfg = config or configs.best_experts(rows, groups, n, k, sms, self.kernel.config(), self.world.size, self.returns)
         cfg = cfg.replace(dtype=dtype, b_transposed=columns, **changes)
         cfg.check()
         check_sms(self.kernel, cfg, sms)

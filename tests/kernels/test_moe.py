@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pknumba import MoeConfig, World, grouped_gemm, moe_combine, moe_dispatch_gemm, moe_layer
+from pknumba.config import best_experts
 from pknumba.errors import ConfigError, ContractError, DTypeError, LayoutError, ShapeError
 from pknumba.templates import experts as drivers
 
@@ -134,6 +135,17 @@ def test_ranks_with_other_numbers_of_tokens(size):
             moe_layer(world, x, indices, weights, w1, w2, experts=5)
 
     World.local(size, executor="interpreter", policy="starve").run(main)
+
+
+def test_sms_that_carry():
+    """As many as the product leaves time for: more for few columns and for other devices, one where nothing is carried."""
+    def comm(n, k, world, returns=False):
+        cfg = best_experts(32768, 32, n, k, 132, None, world, returns)
+        cfg.check()
+        return cfg.comm_sms
+    assert comm(2048, 7168, 1) > comm(14336, 4096, 1) and comm(2048, 7168, 8) > comm(2048, 7168, 1)
+    assert comm(7168, 2048, 1, True) == 1 < comm(7168, 2048, 8, True) and comm(64, 64, 8) == 26
+    assert best_experts(8, 4, 16, 16, 4).comm_sms == 1
 
 
 def test_smallest_case_is_quick():
