@@ -5,15 +5,19 @@
     python benchmarks/attention.py --configs consumers=2,kv=128 consumers=3,kv=64       several configurations in the same run
 """
 
+import os
 import sys
+from multiprocessing import Pool
 
 import protocol
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pknumba import World, attention
+from pknumba import Attention, World, attention
 from pknumba.config import attention_config
+from pknumba.errors import PknumbaError
+from pknumba.templates.call import compiled
 
 #: (batch, query heads, heads of K and V, queries and keys, width): those of the issue, then others.
 SHAPES = [(4, 16, 16, 8192, 128), (16, 16, 16, 1536, 128), (4, 32, 8, 4096, 128), (4, 16, 16, 8192, 64), (2, 16, 16, 8192, 256)]
@@ -31,6 +35,24 @@ def configs_of(texts, width):
     return found
 
 
+def build(config):
+    """Compile a configuration to the cache on disk; whoever asks again is told why it cannot be."""
+    try:
+        compiled(Attention, config)
+    except PknumbaError as problem:
+        print(f"{config}: {problem}"[:300], flush=True)
+        return False
+    return True
+
+
+def build_all(cases, texts):
+    """Compile everything at once on all cores, before CUDA is initialised. Returns the configurations that compile."""
+    jobs = list(dict.fromkeys(config.replace(dtype=dtype, causal=causal) for dtype, shape, causal, _ in cases
+                              for config in configs_of(texts, shape[-1]).values()))
+    with Pool(min(len(jobs), os.cpu_count()) or 1) as pool:
+        return {job for job, right in zip(jobs, pool.map(build, jobs, 1)) if right}
+
+
 def errors(o, lse, q, k, v, causal):
     """(relative error of O, largest of lse) over the first and the last head, against float32."""
     worst, worst_lse = 0.0, 0.0
@@ -45,7 +67,7 @@ def errors(o, lse, q, k, v, causal):
     return worst, worst_lse
 
 
-def case(world, shape, dtype, causal, args):
+def case(world, shape, dtype, causal, built, args):
     """Check and time one case; writes a line for each configuration. Returns whether the results were right."""
     (b, h, p, s, d), kind, right = shape, getattr(torch, dtype), True
     flops = 4 * b * h * s * s * d // (2 if causal else 1)
@@ -60,6 +82,8 @@ def case(world, shape, dtype, causal, args):
             return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=h != p)
     variants, found = {"cudnn": [lambda q=q, k=k, v=v: cudnn(q, k, v) for q, k, v, *_ in sets]}, {}
     for name, config in configs_of(args.configs, d).items():
+        if config.replace(dtype=dtype, causal=causal) not in built:
+            continue
         for q, k, v, o, lse in sets:
             o.fill_(float("nan"))
             attention(world, q, k, v, causal=causal, out=o, lse=lse, config=config)
@@ -86,15 +110,16 @@ def main():
     p.add_argument("--dtypes", nargs="+", default=["bfloat16"])
     p.add_argument("--configs", nargs="+", default=[], help="fields of AttentionConfig, key=value,key=value; chosen by width without")
     args = p.parse_args()
+    cases = [(dtype, shape, causal, f"{dtype}-{'x'.join(map(str, shape))}-{'causal' if causal else 'full'}")
+             for dtype in args.dtypes for shape in SHAPES for causal in (False, True)]
+    cases = [c for c in cases if args.only in c[-1]]
+    built = build_all(cases, args.configs)
     torch.manual_seed(0)
     world, budget, right = World.local(1, executor="gpu"), protocol.Budget(args.budget), True
-    for dtype in args.dtypes:
-        for shape in SHAPES:
-            for causal in (False, True):
-                name = f"{dtype}-{'x'.join(map(str, shape))}-{'causal' if causal else 'full'}"
-                if args.only in name and not budget.spent(name):
-                    right &= case(world, shape, dtype, causal, args)
-                    torch.cuda.empty_cache()
+    for dtype, shape, causal, name in cases:
+        if not budget.spent(name):
+            right &= case(world, shape, dtype, causal, built, args)
+            torch.cuda.empty_cache()
     return 0 if right else 1
 
 
