@@ -15,7 +15,7 @@ def block(*arguments, code=None):
 
 
 def test_four_ranks():
-    done = block("--world", 4, "--executor", "interpreter", "--tokens", 130)
+    done = block("--world", 4, "--executor", "interpreter", "--tokens", 90)
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "PASS", done.stdout + done.stderr
     assert "executor interpreter, 4 ranks" in done.stdout and "HISTORY" in done.stdout or "bytes, b'" in done.stdout
 
