@@ -3,14 +3,28 @@
 import numpy as np
 import pytest
 
-from pknumba import AttentionConfig, World, attention
+from pknumba import Attention, AttentionConfig, World, attention
+from pknumba.config import attention_config
 from pknumba.runtime import driver
 
 from ..kernels.attending import assert_attention, definition, exact_heads, heads
 from .arrays import on_device, to_numpy, torch
+from .building import build
 
 AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
+
+
+CONFIGS = [dict(consumers=2, kv=128, stages=2), dict(consumers=2, kv=160, stages=2, own_o=False), dict(consumers=1, kv=64),
+           dict(consumers=3, kv=64, slack=0, ordered=False)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled():
+    both = (False, True)
+    build([(Attention, attention_config(d, causal)) for d in (64, 128, 192, 256) for causal in both] +
+          [(Attention, AttentionConfig(**fields, causal=causal)) for fields in CONFIGS for causal in both] +
+          [(Attention, attention_config(*case).replace(dtype="float16")) for case in ((128, True), (64, False))])
 
 
 @pytest.fixture
@@ -66,8 +80,7 @@ def test_rows_that_see_nothing(world):
     check(world, (1, 65, 0, 2, 2, 64))
 
 
-@pytest.mark.parametrize("fields", [dict(consumers=2, kv=128, stages=2), dict(consumers=2, kv=160, stages=2, own_o=False),
-                                    dict(consumers=1, kv=64), dict(consumers=3, kv=64, slack=0)], ids=str)
+@pytest.mark.parametrize("fields", CONFIGS, ids=str)
 def test_configurations(world, fields):
     for causal in (False, True):
         check(world, (2, 700, 900, 2, 2, 128), causal=causal, loud=4.0, config=AttentionConfig(**fields))

@@ -3,15 +3,22 @@
 import numpy as np
 import pytest
 
-from pknumba import decode_attention
+from pknumba import DecodeAttention, decode_attention
+from pknumba.config import decode_config
 from pknumba.runtime import driver
 
 from ..kernels.attending import assert_attention, definition, exact_heads, heads
 from .arrays import on_device, to_numpy, torch
+from .building import build
 from .test_gemm_all_reduce_gpu import ranks
 
 AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled():
+    build([(DecodeAttention, decode_config(d)) for d in (64, 128, 256)])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

@@ -3,15 +3,29 @@
 import numpy as np
 import pytest
 
-from pknumba import ring_attention, ring_rows, ulysses_attention
+from pknumba import Attention, RingAttention, UlyssesAttention, ring_attention, ring_rows, ulysses_attention
+from pknumba.config import attention_config
 from pknumba.runtime import driver
 
 from ..kernels.attending import assert_attention, definition, exact_heads, heads, part
 from .arrays import on_device, to_numpy, torch
+from .building import build
 from .test_gemm_all_reduce_gpu import ranks
 
 AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled():
+    jobs = []
+    for d, dtype in ((128, "bfloat16"), (64, "float16"), (64, "bfloat16")):
+        for causal, zigzag in ((False, False), (True, True), (True, False)):
+            jobs.append((RingAttention, attention_config(d, causal, RingAttention.config).replace(zigzag=zigzag, dtype=dtype)))
+        for causal in (False, True):
+            jobs.append((UlyssesAttention, attention_config(d, causal, UlyssesAttention.config).replace(dtype=dtype)))
+            jobs.append((Attention, attention_config(d, causal).replace(dtype=dtype)))
+    build(jobs)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
