@@ -28,10 +28,11 @@ def own_gpus(world):
 
 def in_graph(call, calls):
     """A function that replays a CUDA graph of that many calls in a row; collective where the call is."""
-    for _ in range(2):
-        call()
-    torch.cuda.synchronize()
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.stream(stream):             # the first calls on a stream get memory of their own, which no capture may
+        for _ in range(2):
+            call()
+    torch.cuda.synchronize()
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         for _ in range(calls):
             call()

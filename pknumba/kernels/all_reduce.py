@@ -7,8 +7,6 @@ from ..templates.geometry import Form
 
 #: Bytes that one rank sends at most in one shot, all peers together: beyond it two shots move less.
 ONE_SHOT = 512 * 1024
-#: Bytes of an array from which on results are read back: links are then only read, not written at the same time. Measured on two H200s.
-READ_BACK = 8 << 20
 
 
 class AllReduce(Comm):
@@ -47,9 +45,9 @@ class AllReduce(Comm):
         if cfg.multicast and call.world.executor == "gpu":
             raise UnsupportedError("all_reduce: algorithm multimem. It needs memory with a multicast address, which worlds do not make "
                                    "yet. Use another algorithm.")
-        large = cfg.algorithm == "read-back" or cfg.algorithm == "auto" and call.form_bytes >= READ_BACK
+        read_back = cfg.algorithm == "read-back"
         found, cfg = super().variant(call, cfg)
-        return (ReadBack if large else found), cfg
+        return (ReadBack if read_back else found), cfg
 
     @classmethod
     def work(kernel, call):
@@ -76,7 +74,8 @@ class AllReduce(Comm):
 
 
 class ReadBack(AllReduce):
-    """Two shots: a rank combines every piece that it owns, then reads the others' from their owners."""
+    """Two shots: a rank combines every piece that it owns, then reads the others' from their owners. Links are then never read and written
+    at once; ranks that share a card are slower so (benchmarks/results/collectives.jsonl), and over links it has not been timed."""
 
     again = True
 
