@@ -17,11 +17,11 @@ _BETWEEN = (
     (dict(tile_m=128, tile_n=144, stages=6, c_stages=2, ping_pong=True), 0.90),
     (dict(tile_m=128, tile_n=176, stages=5, c_stages=2, ping_pong=True), 0.94),
 )
-#: Tiles whose depth a cluster may share, and their rates; that of the smallest is an estimate.
+#: Tiles whose depth a cluster may share, and their rates.
 _SPLITS = (
     (dict(tile_m=128, tile_n=128, stages=6, c_stages=1, split_k=True), 0.79),
     (dict(tile_m=64, tile_n=128, stages=8, c_stages=1, consumers=1, split_k=True), 0.55),
-    (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, split_k=True), 0.4),
+    (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, split_k=True), 0.5),
 )
 #: Seconds in which the blocks of a cluster meet, first and last, and in which those that share a depth add up: measured likewise.
 _MEET, _ADD_UP = 0.9e-6, 2e-6
@@ -34,8 +34,8 @@ _FLOPS, _ADD_RATE = 7.1e14, 3.25e11
 #: Lines of L2 that an SM gets in the time in which it multiplies 128 x 64 by 64 x 256 at rate 1: measured with rows that begin 16
 #: bytes off.
 _SM_LINES = 535
-#: SMs of an H200 in groups that clusters cannot leave.
-_GROUPS = (18, 18, 18, 16, 16, 16, 16, 14)
+#: Clusters of 1, 2, ... 8 blocks that an H200 holds at once, a block on an SM: SMs lie in groups that a cluster cannot leave.
+_RESIDENT = (132, 66, 39, 30, 22, 17, 15, 15)
 #: Numbers of communicating SMs to choose among.
 _COMM_SMS = (1, 2, 4, 8, 16, 24, 32)
 
@@ -102,11 +102,13 @@ def _seconds(m, n, k, sms, lines, rate, tile_m, tile_n, cluster=1, split_k=False
     rows, depths = (1, cluster) if split_k else (cluster, 1)
     if max(lines) > 1:
         rate = min(rate, _SM_LINES / (tile_m * lines[0] + tile_n * lines[1] / rows) * tile_m * tile_n / (128 * 256))
+    if tile_m == 64 < m <= 128:
+        rate *= 0.9                             # all of B is asked for twice, which taller tiles need once: measured
     waves = -(-(-(-m // (tile_m * rows)) * -(-n // tile_n)) // _clusters(sms, cluster))
     work = 2 * tile_m * tile_n * depth_of(-(-k // depths), ping_pong)
     return waves * (work / (rate * _SM_FLOPS) + (_ADD_UP if split_k else 0)) + (_MEET if cluster > 1 else 0)
 
 
 def _clusters(sms, size):
-    """How many clusters are resident at once: the blocks of one lie in one group of SMs."""
-    return sms // size if size <= 2 else max(1, sum(group // size for group in _GROUPS) * sms // sum(_GROUPS))
+    """How many clusters are resident at once."""
+    return max(1, _RESIDENT[size - 1] * sms // _RESIDENT[0])

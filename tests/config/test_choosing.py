@@ -35,6 +35,8 @@ def test_rows_that_straddle_lines():
 def test_few_tiles_and_long_sums():
     for shape in ((512, 512, 16384), (256, 256, 32768)):
         assert best(*shape, 132).split_k
+    assert best(512, 512, 16384, 132).cluster == 6, "sixteen tiles; of larger clusters an H200 holds fifteen"
+    assert best(128, 8192, 8192, 132).tile_m == 128, "B is read once"
     for shape in ((128, 8192, 8192), (1024, 1024, 4096), (1024,) * 3, (4096,) * 3, (16384, 16384, 64), (512, 512, 64)):
         assert not best(*shape, 132).split_k
 
