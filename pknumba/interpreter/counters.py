@@ -118,7 +118,6 @@ class Counters:
         task.pause()
         array = self._of(self.rank, number, task)
         additions = self._additions(task.session, self.rank, number)
-        additions.owner = task.rank     # a sub-world numbers its ranks anew; launches are counted by the whole world's
         while not reached(self._value(array, number), value):
             additions.waiters.append(task)
             task.park(self, (array, number, additions, value))
