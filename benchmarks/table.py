@@ -18,13 +18,14 @@ HEAD = ("| operator | shape | dtype | ranks / GPUs | time | TFLOP/s | baseline |
 
 
 def newest(folder):
-    """The last line of every case (operator, shape, dtype, world, GPUs, layout, baseline), in the order of first appearance."""
+    """The last line of every case (operator, shape, dtype, world, GPUs, layout, spread, baseline), in the order of first appearance."""
     cases = {}
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
             if line.strip():
                 r = json.loads(line)
-                cases[r["op"], tuple(r["shape"]), r["dtype"], r["world"], r["gpus"], r.get("layout"), r.get("baseline")] = r
+                case = [r.get(key) for key in ("op", "dtype", "world", "gpus", "layout", "spread", "baseline")]
+                cases[(*case, *r["shape"])] = r
     return list(cases.values())
 
 
@@ -33,19 +34,25 @@ def shown_time(us):
     return f"{us:.1f} µs" if us < 1e3 else f"{us / 1e3:.2f} ms" if us < 1e6 else f"{us / 1e6:.2f} s"
 
 
-#: How B lies in memory, by the layout of a result.
-LAYOUTS = {"nt": ", B as (N, K)", "nn": ", B as (K, N)"}
+#: How B lies in memory, by the layout of a result; how rows are spread over groups.
+LAYOUTS = {"nt": ", B as (N, K)", "nn": ", B as (K, N)", "causal": ", causal"}
+SPREADS = {"even": ", even", "random": ", random", "half": ", half in one group"}
+#: Shapes of gemm on one GPU that stand in the README; docs/performance.md has all.
+SHOWN = {(n, n, n) for n in (1024, 2048, 4096, 8192, 16384)} | {(16384, 16384, 2048), (8192, 8192, 1024), (4096, 4096, 4104)}
+#: Rivals: how the names of baselines begin that are not ours.
+RIVALS = ("cublas", "NCCL", "cuDNN", "torch")
 
 
 def short(r):
-    """Whether a result stands in the README: bfloat16, against something that is not ours."""
-    return r["dtype"] == "bfloat16" and bool(r.get("baseline")) and not r["baseline"].startswith("pknumba")
+    """Whether a result stands in the README: bfloat16, against a rival; of gemm the shapes that are ``SHOWN``."""
+    rival = r["dtype"] == "bfloat16" and (r.get("baseline") or "").startswith(RIVALS)
+    return rival and (r["op"] != "gemm" or tuple(r["shape"]) in SHOWN)
 
 
 def row(r):
     """One row of the table."""
     baseline = f"{r['baseline']}: {shown_time(r['baseline_us'])}" if r.get("baseline_us") else "-"
-    operator = r["op"] + LAYOUTS.get(r.get("layout"), "")
+    operator = r["op"] + LAYOUTS.get(r.get("layout"), "") + SPREADS.get(r.get("spread"), "")
     cells = (operator, " x ".join(map(str, r["shape"])), r["dtype"], f"{r['world']} / {r['gpus']}", shown_time(r["time_us"]),
              f"{r['tflops']:.0f}" if r.get("tflops") else "-", baseline, f"{r['ratio']:.2f}" if r.get("ratio") else "-",
              f"{r['rel_error']:.1e}" if r.get("rel_error") is not None else "-", f"{r['card']}, {r['commit']}")
