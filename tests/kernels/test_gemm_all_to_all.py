@@ -69,7 +69,7 @@ def test_a_column_that_the_copy_engine_cannot_begin_at():
 def play(kernel, n):
     """The n-th try of a mutant."""
     cfg = fused.toy(kernel, ping_pong=n % 2 == 1, c_stages=1 + n % 3, b_transposed=n % 4 > 1)
-    fused.run(kernel, cfg, 2 + n // 2 % 2, calls=3, skew=40, max_switches=200_000, **fused.schedule(n))
+    fused.run(kernel, cfg, 2 + n // 2 % 2, 20, 72, 20, calls=3, skew=40, max_switches=200_000, **fused.schedule(n))
 
 
 @pytest.mark.parametrize("kernel", (GemmAllToAll, ColumnsAndRows), ids=lambda kernel: kernel.__name__)
