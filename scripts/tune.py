@@ -36,6 +36,7 @@ def parse(argv=None):
     p.add_argument("--tried", type=at_least(1), default=10, help="configurations for each shape (10)")
     p.add_argument("--file", type=Path, help="keep results there instead of this user's file")
     p.add_argument("--ship", type=Path, metavar="FILE", help="write the fastest line of every case there; measure nothing")
+    p.add_argument("--results", type=Path, metavar="LINES", help="with --ship: of these lines of benchmarks/multigpu.py instead")
     p.add_argument("--show", action="store_true", help="print what the file knows; measure nothing")
     args = p.parse_args(argv)
     if not (args.show or args.ship) and not args.op:
@@ -46,10 +47,11 @@ def parse(argv=None):
 def show(args):
     """Print the best of every case."""
     from pknumba.config.kept import user_file
-    from pknumba.tuning.tuner import best_of
+    from pknumba.tuning.tuner import best_of, of_results
     path = args.file or user_file()
     if args.ship:
-        args.ship.write_text("".join(json.dumps(r) + "\n" for r in best_of(path, args.op)))
+        given = of_results(args.results) if args.results else None
+        args.ship.write_text("".join(json.dumps(r) + "\n" for r in best_of(path, args.op, given)))
         return 0
     for r in best_of(path, args.op):
         fields = " ".join(f"{k}={v}" for k, v in r["config"].items() if k not in ("dtype", "b_transposed"))

@@ -124,19 +124,31 @@ def tune(world, op, shapes, *, seconds, dtype="bfloat16", transposed=True, file=
     return found
 
 
-def best_of(path, op=None):
-    """[line] of the fastest configuration of every card, world, operator, shape and dtype in a file.
+def best_of(path, op=None, given=None):
+    """[line] of the fastest configuration of every card, world, operator, shape and dtype in a file, or among given lines.
 
     Raises ConfigError where there is none (of that operator).
     """
     best = {}
-    for r in lines(path):
+    for r in lines(path) if given is None else given:
         key = r["card"], r["sms"], r["world"], r["op"], tuple(r["shape"]), r["dtype"], r["config"].get("b_transposed")
         if op in (None, r["op"]) and (key not in best or r["us"] < best[key]["us"]):
             best[key] = r
     if not best:
         raise ConfigError(f"tune: {path.name} has no results{f' of {op}' if op else ''}. It is filled by scripts/tune.py. Run that first.")
     return list(best.values())
+
+
+def of_results(path):
+    """Lines of a tuner out of a benchmark's, where it tried several numbers of communicating SMs and kept the fastest: every rank on a
+    card of its own."""
+    found = []
+    for r in map(json.loads, path.read_text().splitlines()):
+        tried = [name for name in r.get("medians_us", ()) if name.endswith("comm SMs")]
+        if r["op"] in TUNED and len(tried) > 2 and isinstance(r["config"], dict) and r["world"] == r["gpus"] and "H200" in r["card"]:
+            found.append(dict(card=r["card"], sms=int(H200.sms), world=r["world"], op=r["op"], dtype=r["dtype"], shape=r["shape"],
+                              config=r["config"], us=r["time_us"], when=r["when"]))
+    return found
 
 
 def foreign(path, card):

@@ -10,8 +10,9 @@ from pknumba import GemmAllReduceConfig, GemmConfig, World, config
 from pknumba.config import kept as store
 from pknumba.errors import ConfigError, UnsupportedError
 from pknumba.tuning import best_comm_sms
-from pknumba.tuning.tuner import best_of, candidates, foreign, tune
+from pknumba.tuning.tuner import best_of, candidates, foreign, of_results, tune
 
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 CARD = "NVIDIA H200"
 SHAPE = (2048, 2048, 1024)
@@ -113,8 +114,12 @@ def test_operators_use_it(tmp_path, monkeypatch):
 def test_what_ships_is_valid():
     """Every shipped line is a configuration that can be launched."""
     from pknumba.tuning import OPERATORS
-    for r in store.lines(store.SHIPPED):
+    shipped = store.lines(store.SHIPPED)
+    assert {r["op"] for r in shipped} == {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm"} and len(shipped) == 12
+    for r in shipped:
         OPERATORS[r["op"]].config(**r["config"]).check()
+    measured = {(r["op"], *r["shape"]): r["us"] for r in of_results(RESULTS / "multigpu.jsonl")}
+    assert {(r["op"], *r["shape"]) for r in shipped if r["op"] == "gemm_all_reduce"} <= set(measured)
 
 
 @pytest.mark.parametrize("op, shapes, options, words", [("gem", (SHAPE,), {}, "no operator 'gem'"),
