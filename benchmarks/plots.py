@@ -105,7 +105,7 @@ def bandwidth(lines):
         for (x, name), r in found.items():
             if x == kind:
                 axes.plot([p[0] for p in r["points"]], [p[2] for p in r["points"]], "o-", markersize=3, label=name)
-        axes.set(xlabel=kind, xscale="log", ylabel="GB/s of a rank")
+        axes.set(xlabel=kind, xscale="log", ylabel="GB/s of a rank", ylim=(0, None))
         if axes.lines:
             axes.legend(fontsize=7)
     every[1].set_title(f"between ranks, {next(iter(found.values()))['gpus']} GPUs")
