@@ -71,7 +71,7 @@ class MoeConfig(GroupedGemmConfig):
             (self.activation in ACTIVATIONS, f"activation = {self.activation!r}. It must be one of {', '.join(ACTIVATIONS)}.")])
 
 
-#: Bytes per second that an SM's warps carry within a device (measured on an H200: a layer 4096 x 2 of 8, 4096 x 14336, that one SM fed), and
+#: Bytes per second that an SM's warps carry within a device (measured on an H200: a layer 4096 x 2 of 8, 4096 x 14336, fed by one), and
 #: between devices (an estimate, not measured).
 _CARRIES, _SENDS = 2e10, 1.5e10
 
