@@ -87,7 +87,7 @@ def test_a_result_with_rows_apart():
 
 @pytest.mark.timeout(240)
 def test_every_mutant_is_noticed():
-    found = mutate(UlyssesAttention, seeds=3)
+    found = mutate(UlyssesAttention, worlds=(2,), seeds=4)
     assert found and found.count >= 13, str(found)
 
 
@@ -108,7 +108,7 @@ def test_every_mutant_of_the_end_of_a_call_is_noticed():
 
     kept = ("till_consumed", "meeting_movers")
     tree = [(label, t) for label, t in mutation.mutants(importlib.import_module(bands.__name__)) if _inside(label, kept)]
-    alive, count = mutation.survivors(bands, make, run, 12, found=tree)
+    alive, count = mutation.survivors(bands, make, run, 8, found=tree)
     assert not alive and count >= 4, alive
 
 
