@@ -233,7 +233,7 @@ class Ptx(Recording):
         if role.scope == "warp":
             self("bar.warp.sync 0xffffffff;")
         elif role.scope == "warpgroup":
-            for i in self.switch(self.group(), role.workers):
+            for i in self.switch(self.group() if role.workers > 1 else self.const(0), role.workers):
                 self(f"bar.sync {1 + i}, 128;")
 
     # ---- shared memory

@@ -40,7 +40,7 @@ def _check(name, tile):
 
 @primitive(scope="warpgroup")
 def load(tile):
-    """The tile's values as a float32 register tile.
+    """The tile's values as a float32 register tile. The worker's threads meet: all have read when one of them arrives.
 
     Args:
         tile: shared tile (m, n), float32, bfloat16 or float16; m a multiple of 64. What was written to it must be ordered before
@@ -48,7 +48,7 @@ def load(tile):
 
     Returns: accumulator [m, n]. ContractError for another shape or dtype.
 
-    PTX: ldmatrix.x4 for 16-bit tiles, ld.shared.v2.f32 for float32, from the tile's swizzle.
+    PTX: ldmatrix.x4 for 16-bit tiles, ld.shared.v2.f32 for float32, from the tile's swizzle; bar.sync of the worker.
     """
     return Accumulator.of(read(tile).astype("float32"))
 
@@ -72,6 +72,7 @@ def _(tile):
                 else:
                     out = p(matrices, at, out=[p.i32] * 4)
                     found += [x for i in range(4) for x in split(p, tile.dtype, p.b.extract_value(out, i))]
+        p.sync_worker(tile.role)                # one thread arrives for all: none may still be reading then (seen on an H200)
         return p.pack(found)
     return acc, emit
 

@@ -31,7 +31,7 @@ WORDS = {
     "store_min_async": (k.StoreMin, BF16, "cp.reduce.async.bulk.tensor.2d.global.shared::cta.min.tile.bulk_group"),
     "store_max_async": (k.StoreMax, BF16, "cp.reduce.async.bulk.tensor.2d.global.shared::cta.max.tile.bulk_group"),
     "fence_async": (k.Through, BF16, "fence.proxy.async.shared::cta;", "bar.sync 1, 128;"),
-    "load": (k.Through, BF16, "ldmatrix.sync.aligned.m8n8.x4.shared.b16"),
+    "load": (k.Through, BF16, "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "bar.sync 1, 128;"),
     "store": (k.Through, BF16, "stmatrix.sync.aligned.m8n8.x4.shared.b16", "cvt.rn.bf16x2.f32"),
     "load_rows": (k.Softmax, BF16, "ld.global.f32"),
     "store_rows": (k.Softmax, BF16, "st.global.f32"),

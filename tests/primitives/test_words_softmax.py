@@ -5,7 +5,8 @@ import pytest
 from pknumba.config import AttentionConfig
 from pknumba.kernels import Attention
 
-from .tiny import ptx
+from .kernels import Through
+from .tiny import TinyConfig, ptx
 
 pytestmark = pytest.mark.ptx
 
@@ -39,3 +40,11 @@ def test_copies_of_arrays_of_matrices():
     assert "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes" in text
     assert "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group" in text and "tensor.2d" not in text
     assert "st.volatile.shared.f32" in text
+
+
+def test_all_threads_have_read_before_one_arrives():
+    """A tile that a warpgroup loads is given back by one thread: a barrier stands between the loads and the arrival."""
+    lines = [line.strip() for line in ptx(Through, TinyConfig(consumers=2)).splitlines()]
+    last = max(n for n, line in enumerate(lines) if "ldmatrix.sync" in line)
+    barrier = next(n for n, line in enumerate(lines) if n > last and "bar.sync 1, 128" in line)
+    assert not [line for line in lines[last:barrier] if "mbarrier.arrive" in line]
