@@ -66,6 +66,8 @@ def on_every_rank(world, main, *args):
 def to_numpy(array):
     """A result on any executor as a NumPy array."""
     array = getattr(array, "local", array)
+    if hasattr(array, "data_ptr"):                      # torch
+        array = array.detach().cpu()
     return array.get() if hasattr(array, "get") else np.asarray(array)
 
 

@@ -113,9 +113,16 @@ def _same_on_gpu(main, ranks, values):
             return _numpy(result)
         found = world.run(there) if ranks > 1 else [there(world)]
     for rank, (a, b) in enumerate(zip(values, found)):
-        if a is not None and not np.allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=2e-2, atol=2e-2):
+        if not _near(a, b):
             raise PknumbaError(f"run: rank {rank} has another result on the GPU. Both executors run one source. Report it.")
     print(f"the same on {driver.device_info(0).name}")
+
+
+def _near(a, b):
+    """Whether results of both executors agree, each of several by itself."""
+    if isinstance(a, list):
+        return len(a) == len(b) and all(_near(x, y) for x, y in zip(a, b))
+    return a is None or np.allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=2e-2, atol=2e-2)
 
 
 def _numpy(value):

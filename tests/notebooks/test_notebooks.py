@@ -4,11 +4,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import numpy as np
 import pytest
 
+from pknumba.errors import PknumbaError
 from pknumba.teaching import Drawing, Tiny, TinyConfig, check, measure, run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -71,6 +73,24 @@ def test_the_tiny_kernel_is_a_real_one():
     from pknumba import lowering
     cubin, record = lowering.build(Tiny.plan(TinyConfig()))
     assert record["spill"] == 0 and cubin[:4] == b"\x7fELF"
+
+
+def test_results_of_both_executors_are_compared(monkeypatch):
+    """Here the interpreter stands in for the GPU: once with what it gives, once with a rank that gives something else."""
+    from pknumba.teaching import exercise
+    local = exercise.World.local
+    monkeypatch.setattr(exercise.World, "local", lambda n, executor, **more: local(n, executor="interpreter", **more))
+    monkeypatch.setattr(exercise.driver, "device_info", lambda n: SimpleNamespace(name="a stand-in"))
+    calls = []
+
+    def program(world):
+        calls.append(world.rank)
+        return np.ones((2, 3)), np.full(4, wrong if len(calls) == 4 else 1.0)
+    wrong = 1.0
+    assert run(program, 2, gpu=True).seconds >= 0 and len(calls) == 4
+    wrong, calls[:] = 1.5, []
+    with pytest.raises(PknumbaError, match="rank 1 has another result on the GPU"):
+        run(program, 2, gpu=True)
 
 
 def test_programs_are_metered():
