@@ -34,16 +34,16 @@ def _map(p, tensor_at, tensor, tile, box, peer):
     return p.tensor_map(tensor_at, tensor, box, tile.swizzle) if peer is None else p.peer_map(tensor_at, tensor, box, tile.swizzle, peer)
 
 
-def _check(p, tensor, tensor_at, tile, row, col, peer=None):
-    """In a debug build: the window starts in the array, or not far behind it; the peer exists."""
+def _check(p, tensor, tensor_at, tile, row, col, peer=None, load=False):
+    """In a debug build: the window starts in the array, or, for a store, not far behind it; the peer exists."""
     def end(what):
         return lambda: p.b.add(*p.tensor(tensor_at, what), p.const(BEYOND))
 
     anywhere = p.const(0x7FFFFFFF)                          # a peer's part may have more rows than this rank's
-    insist(p, tile.role, f"first row of a window of {tensor.ident}", row, end("rows") if peer is None else anywhere)
-    insist(p, tile.role, f"first column of a window of {tensor.ident}", col, end("cols"))
+    insist(p, tile.role, f"first row of a window of {tensor.ident}", row, end("rows") if peer is None and not load else anywhere)
+    insist(p, tile.role, f"first column of a window of {tensor.ident}", col, anywhere if load else end("cols"))
     if peer is not None:
-        insist(p, tile.role, f"rank whose {tensor.ident} is written", peer, lambda: p.tensor(tensor_at, "world")[0])
+        insist(p, tile.role, f"rank whose {tensor.ident} is moved", peer, lambda: p.tensor(tensor_at, "world")[0])
 
 
 def _places(first, coord):
@@ -102,7 +102,7 @@ def _(tile, tensor, coord, sem, first_row, first_col, peer):
     def emit(p, tile_at, tensor_at, coord, sem_at, first, first_col, peer):
         *outer, row, col = coord
         row, col = p.b.add(p.scale(row, prod(tile.shape[:-1])), first), p.b.add(p.scale(col, tile.cols), first_col)
-        _check(p, tensor, tensor_at, tile, row, col, peer)
+        _check(p, tensor, tensor_at, tile, row, col, peer, load=True)
         map_at = _map(p, tensor_at, tensor, tile, box, peer)
         for offset, r, c in boxes:
             p(text, p.b.add(tile_at, p.const(offset)), map_at, sem_at, p.b.add(col, p.const(c)), p.b.add(row, p.const(r)), *reversed(outer))
