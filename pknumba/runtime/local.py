@@ -34,7 +34,7 @@ class Hub:
             box[rank] = call, value
         self.block(lambda: self.failed or len(box) == self.size, lambda: self._missing(call, box))
         if self.failed:
-            raise WorldError(f"World: {self.failed}. A world whose rank failed is broken. Make a new one.")
+            raise WorldError(f"World: {self.failed}. A world whose rank failed is broken. Make a new one.", told=True)
         with self.lock:
             self.boxes.pop(turn, None)  # complete: whoever still needs the box holds it
         same_call([box[r][0] for r in range(self.size)])
@@ -154,5 +154,6 @@ class Threads:
             while thread.is_alive():
                 thread.join(0.2)  # so that Ctrl-C reaches us
         if errors:
-            raise errors[0]
+            # a rank may hear of another's failure before that one's error has come here
+            raise next((error for error in errors if not getattr(error, "told", False)), errors[0])
         return results
