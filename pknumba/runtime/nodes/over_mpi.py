@@ -57,8 +57,8 @@ class HostEngine(Engine):
         except WorldError as error:
             rank = error.failed_rank
             where = self.layout.say([link.members.index(rank)]) if rank in link.members else f"rank {rank} of the whole world"
-            raise WorldError(f"World: {str(error).removeprefix('World: ')} That is {where}. Nothing comes from there any more. Look at that "
-                             "node, and make a new world.", failed_rank=rank, nodes=[where]) from None
+            raise WorldError(f"World: {str(error).removeprefix('World: ')} That is {where}. Nothing comes from there any more. Look at "
+                             "that node, and make a new world.", failed_rank=rank, nodes=[where]) from None
 
     def _progress(self):
         """Let every exchange take its next steps."""
