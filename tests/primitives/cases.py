@@ -98,6 +98,17 @@ def _softmax():
                    tolerance=dict(Y=4e-3, R=1e-6), options=dict(tasks=2))
 
 
+def _columns():
+    for rows, cols, consumers, dtype in ((64, 64, 2, "bfloat16"), (128, 128, 1, "bfloat16"), (64, 64, 1, "float32")):
+        cfg = TinyConfig(dtype=dtype, rows=rows, cols=cols, scale=0.25, consumers=consumers)
+        x = ints((2 * consumers * rows, cols), dtype, low=-20, high=21)
+        v = x.astype(F32).reshape(-1, rows, cols) * F32(0.25)
+        e = np.exp2(v - v.max(1, keepdims=True))
+        y = (e / e.sum(1, keepdims=True)).reshape(x.shape).astype(x.dtype)
+        yield Case(f"columns {dtype} {rows}x{cols} {consumers}", k.Columns, cfg, dict(X=x, Y=np.zeros_like(x)), dict(Y=y),
+                   tolerance=dict(Y=4e-3 if dtype == "bfloat16" else 1e-6), options=dict(tasks=2))
+
+
 def _products():
     for kernel in (k.FromRegisters, k.FromShared):
         for dtype, rows, cols, swizzle, switch in (("bfloat16", 64, 64, 128, False), ("float16", 64, 32, 64, True),
@@ -189,5 +200,6 @@ def _signals():
                    dict(X=(total * size * size).astype(x[0].dtype)), options=options)
 
 
-_FAMILIES = (_through, _elsewhere_by_the_engine, _elements, _softmax, _products, _attention, _stores, _workers, _over_ranks, _signals)
+_FAMILIES = (_through, _elsewhere_by_the_engine, _elements, _softmax, _columns, _products, _attention, _stores, _workers, _over_ranks,
+             _signals)
 CASES = [case for family in _FAMILIES for case in family()]

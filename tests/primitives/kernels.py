@@ -1,15 +1,15 @@
 """Tiny kernels of one rank; each block plays one task, so semaphores have one phase."""
 
-from pknumba.primitives import (accumulator, arrive, as_operand, cast, div, exp2, expect, fence_async, fill, fill_rows, i32, least, load,
-                                load_async, load_rows, log2, mask, maximum, minimum, mma, mma_wait, mod, ring, row_max, row_sum,
-                                store, store_add_async, store_async, store_async_read_wait, store_async_wait, store_max_async,
+from pknumba.primitives import (accumulator, arrive, as_operand, cast, col_max, col_sum, div, exp2, expect, fence_async, fill, fill_rows,
+                                i32, least, load, load_async, load_rows, log2, mask, maximum, minimum, mma, mma_wait, mod, ring, row_max,
+                                row_sum, store, store_add_async, store_async, store_async_read_wait, store_async_wait, store_max_async,
                                 store_min_async, store_rows, sync, tile_coord, turn_pass, turn_wait, wait)
 from pknumba.tiles import Semaphore, Tile, shared
 
 from .tiny import Tiny
 
-__all__ = ["Numbers", "Through", "FromRow", "Arithmetic", "Extremes", "Softmax", "Constants", "FromRegisters", "FromShared", "StoreAdd",
-           "StoreMin", "StoreMax", "Swap", "Turns"]
+__all__ = ["Numbers", "Through", "FromRow", "Arithmetic", "Extremes", "Softmax", "Columns", "Constants", "FromRegisters", "FromShared",
+           "StoreAdd", "StoreMin", "StoreMax", "Swap", "Turns"]
 
 
 class Numbers(Tiny):
@@ -113,6 +113,25 @@ class Softmax(Through):
         arrive(s.y_full[0])
         before = load_rows(g.R, (1, task.id), cfg.rows)
         store_rows(g.R, (0, task.id), m * cfg.scale + log2(total) + before)
+
+
+class Columns(Through):
+    """Y = softmax over the rows of X, in each consumer's tile."""
+
+    @staticmethod
+    def shared(cfg):
+        tile = Tile((cfg.consumers, cfg.rows, cfg.cols), cfg.dtype, cfg.swizzle)
+        return shared(x=tile, y=tile, c=Tile((cfg.consumers, 8, cfg.cols), "float32", 32), x_full=Semaphore(1, by="loader"),
+                      y_full=Semaphore(1, by="consumer"))
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        wait(s.x_full[0], 0)
+        x = load(s.x[task.part])
+        e = exp2((x - col_max(x, s.c[task.part])) * cfg.scale)
+        store(s.y[task.part], e / col_sum(e, s.c[task.part]))
+        fence_async(s.y[task.part])
+        arrive(s.y_full[0])
 
 
 class Constants(Through):
