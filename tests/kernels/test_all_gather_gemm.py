@@ -1,6 +1,7 @@
 """AllGatherGemm on the interpreter: exact products of the gathered A, for any world, with calls in a row and no barrier between."""
 
 import importlib
+import inspect
 
 import numpy as np
 import pytest
@@ -66,9 +67,11 @@ def test_every_mutant_of_its_drivers_is_noticed():
         return Driven
 
     alive, count = mutation.survivors(bands, make, play, 12, report=print)
+    beyond = inspect.getsourcelines(bands.meeting_movers)[1]                # Ulysses' drivers, whose tests mutate them
+    alive = [line for line in alive if int(line.split()[1].rstrip(":")) < beyond]
     # The number of the call lies in device memory, and is written once all of the rank have read it. The interpreter's host counts.
     assert all("wait_until(g.finished, g.rank" in line or "waits for one signal less" in line for line in alive), "\n".join(alive)
-    assert count == 6 and len(alive) == 2
+    assert count >= 6 and len(alive) == 2
 
 
 # ---- the public function

@@ -134,8 +134,8 @@ def test_rows_in_global_memory(shape, coord, rows):
     expected = padded[coord[0], coord[1] * rows:(coord[1] + 1) * rows]
     w = World([before], 0)
     at = w.p.const(TENSOR, w.p.i64)
-    result, emit = lower("load_rows", tensor, types.UniTuple(types.int32, 2), lit(rows))
-    assert result == RowsType(rows) and (rows_of(emit(w.p, at, w.coord(coord), None)) == expected).all()
+    result, emit = lower("load_rows", tensor, types.UniTuple(types.int32, 2), lit(rows), types.none)
+    assert result == RowsType(rows) and (rows_of(emit(w.p, at, w.coord(coord), None, None)) == expected).all()
     new = values(rows, seed=5)
     lower("store_rows", tensor, types.UniTuple(types.int32, 2), RowsType(rows))[1](w.p, at, w.coord(coord), row_slots(new))
     part = before[coord[0]:coord[0] + 1, coord[1] * rows:(coord[1] + 1) * rows]
