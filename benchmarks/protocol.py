@@ -23,7 +23,10 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 
-import torch
+try:
+    import torch
+except ImportError as error:
+    raise SystemExit("benchmarks: torch is not installed. Everything is timed beside it on a GPU. Install torch with CUDA.") from error
 
 from pknumba.runtime.arrays import describe
 
