@@ -78,16 +78,18 @@ def communicating(lines):
             found.setdefault(r["op"], []).append(r)
     if not found:
         return None
-    figure, every = plt.subplots(1, len(found), figsize=(4.2 * len(found), 4), squeeze=False)
+    figure, every = plt.subplots(1, len(found), figsize=(4.2 * len(found) + 1.5, 4), squeeze=False)
+    colours = {shape: f"C{i}" for i, shape in enumerate(sorted({tuple(r["shape"]) for same in found.values() for r in same}))}
     for axes, (op, same) in zip(every[0], found.items()):
-        for i, r in enumerate(same):
+        for r in same:
             times = {int(n.split()[0]): us for n, us in r["medians_us"].items() if n.endswith("comm SMs")}
-            shape = r["shape"]
-            axes.plot(list(times), list(times.values()), "o", color=f"C{i}", label="x".join(map(str, shape)))
+            shape = tuple(r["shape"])
+            axes.plot(list(times), list(times.values()), "o", color=colours[shape])
             told = [predict(op, *shape, r["world"], comm_sms=c).seconds * 1e6 for c in times]
-            axes.plot(list(times), told, "-", color=f"C{i}")
+            axes.plot(list(times), told, "-", color=colours[shape])
         axes.set(yscale="log", xlabel="communicating SMs", title=op)
-        axes.legend(fontsize=7)
+    keys = [plt.Line2D([], [], marker="o", color=colour, label="x".join(map(str, shape))) for shape, colour in colours.items()]
+    every[0][-1].legend(handles=keys, loc="upper left", bbox_to_anchor=(1.02, 1), fontsize=8)
     every[0][0].set_ylabel("microseconds (points: measured, lines: model)")
     return figure
 
