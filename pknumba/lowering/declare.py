@@ -75,11 +75,17 @@ def primitive(scope=None):
 
     Args:
         scope: "thread", "warp" or "warpgroup", or a tuple of them: whose roles may call it. None: arithmetic, for anyone.
+
+    Raises ContractError for a name that a primitive of another module has; the same module may define it anew.
     """
     scopes = (scope,) if isinstance(scope, str) else tuple(scope or ())
 
     def declare(function):
         name = function.__name__
+        known = PRIMITIVES.get(name)
+        if known is not None and known.function.__module__ != function.__module__:
+            raise ContractError(f"primitive {name}: {known.function.__module__} has one already. Kernels know primitives by their names, "
+                                "each of which is one function's. Choose another name.", primitive=name)
         entry = PRIMITIVES[name] = Primitive(function, scopes)
         if scopes:
             @functools.wraps(function)

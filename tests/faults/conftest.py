@@ -20,6 +20,7 @@ Job = namedtuple("Job", "text status seconds shared")
 
 PRELUDE = """
     import os, signal, sys, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)        # a background job is born deaf to Ctrl-C
     import numpy as np
     from pknumba import World, GemmAllReduce, gemm_all_reduce
     from pknumba.errors import *

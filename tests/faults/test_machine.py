@@ -122,7 +122,10 @@ def test_ctrl_c_in_a_local_world(stub_library, executor):  # noqa: F811
     text = process.stdout.readline()
     assert text == "waiting\n"
     process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=30)[0]
+    try:
+        rest = process.communicate(timeout=30)[0]
+    finally:
+        process.kill()
     assert "interrupted []" in rest and "then: World: broken (KeyboardInterrupt in run)" in rest and "[[0, 1], [0, 1]]" in rest, rest
     assert time.monotonic() - start < 10
 

@@ -7,7 +7,7 @@ from pknumba.lowering import Int, primitive
 from pknumba.templates.call import Matrix, Workspace, prepare
 
 from ..primitives.tiny import Tiny, TinyComm, TinyConfig
-from .litmus import SHAPE, Tile, differences, shared, stamp_tile, tally
+from .litmus import SHAPE, Tile, count_wrong, differences, shared, stamp_tile
 
 __all__ = ["CONTROLS", "play"]
 
@@ -79,7 +79,7 @@ class Unwritten(Beyond):
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        tally(g.wrong, 0, differences(g.X, 1))
+        count_wrong(g.wrong, 0, differences(g.X, 1))
 
 
 class Unordered(Tiny):

@@ -69,12 +69,12 @@ def _summed(p, first, step, n, count):
 
 
 @primitive(scope="warp")
-def stamp(tensor, number, peer):
+def imprint(tensor, number, peer):
     """Write the round's payload to a rank by ordinary stores. PTX: st.global.v4.b32."""
     write(tensor.window((0, 0), SHAPE, peer), pattern(number))
 
 
-@stamp.lowering
+@imprint.lowering
 def _(tensor, number, peer):
     def emit(p, tensor_at, number, peer):
         table, = p.tensor(tensor_at, "peers")
@@ -132,14 +132,14 @@ def _(tile, number):
 
 
 @primitive(scope=("warp", "warpgroup"))
-def tally(counters, number, n):
+def count_wrong(counters, number, n):
     """Add n to this rank's counter, every thread its own. PTX: red.relaxed.gpu.global.add.u32."""
     counters.add(counters.rank, number, n)
 
 
-@tally.lowering
+@count_wrong.lowering
 def _(counters, number, n):
-    constant(number, "tally: number")
+    constant(number, "count_wrong: number")
 
     def emit(p, counters_at, number, n):
         own = p.parameter(p.i64, counters_at, 0)
@@ -159,12 +159,12 @@ class Plain(TinyComm):
         wrong = i32(0)
         for r in range(g.k_tiles):
             wait_until(g.seen, after, r)                # it has read what I sent in the round before
-            stamp(g.X, i32(r), after)
+            imprint(g.X, i32(r), after)
             signal_all(g.sent, g.rank)
             wait_until(g.sent, before, r + 1)
             wrong = i32(wrong + differences(g.X, i32(r)))
             signal_all(g.seen, g.rank)
-        tally(g.wrong, 0, wrong)
+        count_wrong(g.wrong, 0, wrong)
 
 
 class Bulk(TinyComm):
@@ -191,7 +191,7 @@ class Bulk(TinyComm):
             wait(s.theirs_full[0], phase)
             wrong = i32(wrong + differences_tile(s.theirs, i32(r)))
             arrive(s.theirs_empty[0])
-        tally(g.wrong, 0, wrong)
+        count_wrong(g.wrong, 0, wrong)
 
     @staticmethod
     def storer(cfg, g, s, task):

@@ -185,3 +185,11 @@ def test_a_kernel_after_a_failed_one():
     """Nothing of a broken kernel stays behind."""
     _, record = lowering.build(Gemm.plan(GemmConfig(**SMALL)))
     assert record["spill"] == 0 and sorted(record["boxes"]) == ["A", "B", "C"] and all(len(b) == 1 for b in record["boxes"].values())
+
+
+def test_a_name_that_another_module_has():
+    """The second would take the first one's place in every kernel."""
+    def signal(counters, number, peer):
+        """Not ours."""
+    with pytest.raises(ContractError, match="primitive signal: pknumba.primitives.signal has one already.*Choose another name"):
+        lowering.primitive("thread")(signal)

@@ -7,7 +7,7 @@ from pknumba.errors import RaceError
 from pknumba.primitives import i32, mod, ring, signal, signal_all, store_async, store_async_read_wait, wait, wait_until
 
 from ..gpu.controls import CONTROLS
-from ..gpu.litmus import WORDS, Bulk, Plain, arrive, differences, pattern, play, stamp, tally
+from ..gpu.litmus import WORDS, Bulk, Plain, arrive, count_wrong, differences, imprint, pattern, play
 from .tiny import TinyConfig, cubin
 
 
@@ -20,12 +20,12 @@ class Hasty(Plain):
         wrong = i32(0)
         for r in range(g.k_tiles):
             wait_until(g.seen, after, r)
-            stamp(g.X, i32(r), after)
+            imprint(g.X, i32(r), after)
             signal_all(g.sent, g.rank)
             wrong = i32(wrong + differences(g.X, i32(r)))
             wait_until(g.sent, before, r + 1)
             signal_all(g.seen, g.rank)
-        tally(g.wrong, 0, wrong)
+        count_wrong(g.wrong, 0, wrong)
 
 
 class Careless(Bulk):
