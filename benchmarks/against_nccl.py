@@ -12,11 +12,10 @@ from itertools import product
 
 import protocol
 import torch
-import torch.distributed as dist
 from fused import FUSED
-from ranks import connect, interleaved, own_gpus
+from ranks import beside_nccl, interleaved
 
-from pknumba import GemmConfig, World, gemm
+from pknumba import GemmConfig, gemm
 from pknumba.config import best
 
 SHAPES = [(8192, 8192, 4096), (4096, 4096, 2048), (2048, 2048, 1024), (16384, 16384, 8192)]
@@ -79,14 +78,7 @@ def main():
     p = protocol.options(__doc__, "multigpu.jsonl")
     p.add_argument("--ops", nargs="+", choices=FUSED, default=list(FUSED))
     args = p.parse_args()
-    world = World.mpi(executor="gpu")
-    if not own_gpus(world):
-        return 2
-    torch.cuda.set_device(world.device)
-    connect(world)
-    right = cases(world, args, protocol.Budget(args.budget))
-    dist.destroy_process_group()
-    return 0 if right else 1
+    return beside_nccl(lambda world: cases(world, args, protocol.Budget(args.budget)))
 
 
 if __name__ == "__main__":

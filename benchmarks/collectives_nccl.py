@@ -12,10 +12,9 @@ import sys
 import protocol
 import torch
 import torch.distributed as dist
-from ranks import connect, interleaved, own_gpus
+from ranks import beside_nccl, interleaved
 
 import pknumba
-from pknumba import World
 
 MIB = 1 << 20
 SIZES = [8, 1024, 16384, 131072, MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB]
@@ -159,14 +158,7 @@ def cases(world, args, budget):
 def main():
     """Run what the flags name. Returns the exit status."""
     args = protocol.options(__doc__, "multigpu.jsonl").parse_args()
-    world = World.mpi(executor="gpu")
-    if not own_gpus(world):
-        return 2
-    torch.cuda.set_device(world.device)
-    connect(world)
-    right = cases(world, args, protocol.Budget(args.budget))
-    dist.destroy_process_group()
-    return 0 if right else 1
+    return beside_nccl(lambda world: cases(world, args, protocol.Budget(args.budget)))
 
 
 if __name__ == "__main__":

@@ -15,12 +15,8 @@ import against_nccl
 import collectives_nccl
 import micro
 import protocol
-import torch
-import torch.distributed as dist
 from fused import FUSED
-from ranks import connect, own_gpus
-
-from pknumba import World
+from ranks import beside_nccl
 
 LARGE = [(4096, 4096, 2048), (16384, 16384, 8192), (2048, 2048, 1024), (32768, 32768, 16384)]
 #: Part -> (share of the time left when it starts, function (world, args, budget) -> whether results were right).
@@ -39,20 +35,18 @@ def main():
     p.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     p.set_defaults(budget=480, rounds=20)
     args = p.parse_args()
-    world, whole, right = World.mpi(executor="gpu"), protocol.Budget(args.budget), True
-    if not own_gpus(world):
-        return 2
-    torch.cuda.set_device(world.device)
-    connect(world)
-    for part in args.parts:
-        share, run = PARTS[part]
-        left = world.allgather(whole.left())[0]
-        if world.rank == 0:
-            print(f"{part}: {share * left:.0f} of {left:.0f} s", flush=True)
-        right &= run(world, args, protocol.Budget(share * left))
-    dist.destroy_process_group()
-    world.close()
-    return 0 if right else 1
+    whole = protocol.Budget(args.budget)
+
+    def run(world):
+        right = True
+        for part in args.parts:
+            share, play = PARTS[part]
+            left = world.allgather(whole.left())[0]
+            if world.rank == 0:
+                print(f"{part}: {share * left:.0f} of {left:.0f} s", flush=True)
+            right &= play(world, args, protocol.Budget(share * left))
+        return right
+    return beside_nccl(run)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from random import Random
 import torch
 import torch.distributed as dist
 
+from pknumba import World
+
 #: Calls in a row between two events.
 CALLS = 10
 
@@ -24,6 +26,19 @@ def own_gpus(world):
     if not apart and world.rank == 0:
         print("ranks share a GPU, which NCCL does not allow. Start one rank for each GPU.", flush=True)
     return apart
+
+
+def beside_nccl(run):
+    """The exit status of a benchmark: ``run(world)`` says whether results were right, on a world of MPI ranks beside NCCL."""
+    world = World.mpi(executor="gpu")
+    if not own_gpus(world):
+        return 2
+    torch.cuda.set_device(world.device)
+    connect(world)
+    right = run(world)
+    dist.destroy_process_group()
+    world.close()
+    return 0 if right else 1
 
 
 def in_graph(call, calls):

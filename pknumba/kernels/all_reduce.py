@@ -2,7 +2,7 @@
 
 from ..errors import UnsupportedError
 from ..primitives import copy_box, i32, mod, reduce_box, reduce_packets, send_packets
-from ..templates import Comm, communicate, counted
+from ..templates import Comm, Packets, communicate
 from ..templates.geometry import Form
 
 #: Bytes that one rank sends at most in one shot, all peers together: beyond it two shots move less.
@@ -92,12 +92,12 @@ class ReadBack(AllReduce):
                 copy_box(g.Y, g.T, i32(task.id * g.world_size + owner), g.box, cfg.unroll, 0, 0, owner)
 
 
-class OneShot(Comm):
+class OneShot(Packets):
     """Every rank sends all it has to all, in packets that need no signal, and combines what it gets."""
 
     operator, in_place, form = "all_reduce", True, AllReduce.form
     tensors, symmetric = ("X", "inbox", "Y"), ("inbox",)
-    counters, numbers = ("calls", "arrived"), {"count": 1, "pieces": 1}
+    numbers = {"count": 1, "pieces": 1}
 
     @staticmethod
     def communicator(cfg, g, s, task):
@@ -105,24 +105,9 @@ class OneShot(Comm):
         reduce_packets(g.Y, g.inbox, task.id, g.count, task.step, g.arrived, cfg.op)
 
     @classmethod
-    def driver(kernel, role):
-        """No handshake."""
-        return lambda communicate, _: counted(communicate)
-
-    @classmethod
-    def copies(kernel, x_symmetric, out_symmetric):
-        """Nothing is read or written by peers but the inbox."""
-        return {}
-
-    @classmethod
     def values(kernel, call):
         """Pieces of 256 bytes."""
         return dict(count=call.box.elements, pieces=-(-call.form_bytes // 256))
-
-    @classmethod
-    def count(kernel, counter, size, blocks, pieces):
-        """Calls of each block; flags of each source and piece."""
-        return blocks if counter == "calls" else size * pieces
 
     @classmethod
     def views(kernel, call, x, out, y):

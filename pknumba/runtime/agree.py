@@ -2,7 +2,7 @@
 
 from ..errors import ConfigError, DTypeError, ShapeError, WorldError
 
-__all__ = ["lines", "first_difference", "same_call", "ranks_text"]
+__all__ = ["lines", "first_difference", "same_call", "ranks_text", "members"]
 
 _KINDS = (("shape", ShapeError, "shape"), ("dtype", DTypeError, "dtype"), ("config", ConfigError, "configuration"))
 
@@ -58,3 +58,11 @@ def same_call(calls, say=ranks_text):
         said = ", ".join(f"{say(ranks)} in {name}" for name, ranks in groups.items())
         raise WorldError(f"World: {said}. The ranks of a world make its collective calls in the same order. Look for a call that "
                          "only some ranks make.", calls=tuple(calls))
+
+
+def members(ranks, size):
+    """The ranks of a part of a world, as a tuple. Raises WorldError unless they are different ones of its ``size``."""
+    ranks = tuple(int(r) for r in ranks)
+    if not ranks or len(set(ranks)) < len(ranks) or min(ranks) < 0 or max(ranks) >= size:
+        raise WorldError(f"World.split: ranks {list(ranks)}. They are different ranks out of 0 to {size - 1}.")
+    return ranks

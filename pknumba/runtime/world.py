@@ -144,9 +144,7 @@ class World(OneNode):
         Collective among its members; the others need not call it. Closed with this world at the latest.
         """
         self._enter()
-        ranks = tuple(int(r) for r in ranks)
-        if not ranks or len(set(ranks)) < len(ranks) or min(ranks) < 0 or max(ranks) >= self.size:
-            raise WorldError(f"World.split: ranks {list(ranks)}. They are different ranks out of 0 to {self.size - 1}.")
+        ranks = agreement.members(ranks, self.size)
         if self.rank not in ranks:
             return None
         part = World(*self._split(ranks), self.executor, self)

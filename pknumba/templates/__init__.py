@@ -2,7 +2,7 @@
 
 from .attending import attend
 from .base import Template
-from .comm import Comm, counted
+from .comm import Comm, Packets, counted
 from .exchanges import ColumnsToColumns, ColumnsToRows, Exchanged, RowsToRows
 from .decoding import attend_decode
 from .combine_calls import combine
@@ -25,5 +25,5 @@ from .transfers import communicate
 __all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Added", "Gathered", "attend", "attend_decode",
            "attend_ring", "attend_ulysses", "meeting_movers", "ring_rows", "communicate", "counted", "counted_rows",
            "meeting_rows", "Grouped", "multiply", "multiply_groups", "LCSD", "LCSI", "Exchanged", "RowsToRows", "ColumnsToRows",
-           "ColumnsToColumns", "Parcels"]
+           "ColumnsToColumns", "Packets", "Parcels"]
 __all__ += ["combine", "dispatch", "kept_result", "Routes", "Experts", "each", "routed"]

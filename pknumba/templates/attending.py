@@ -10,7 +10,7 @@ from ..lowering.variant import debug
 from ..tiles import DTYPES, ITEMSIZE
 from .agreement import remember
 from .arguments import check_config, check_world, home, reached
-from .call import Matrix, Workspace, prepare
+from .call import Matrix, Steps, Workspace, prepare
 from .fast import fingerprint, is_symmetric, stream_source
 
 #: Bytes of K and V that the L2 cache holds beside everything else: heads whose tiles are walked together have no more.
@@ -64,7 +64,7 @@ def results(q, out, lse):
     return out, lse
 
 
-class AttentionCall:
+class AttentionCall(Steps):
     """Attention of these arrays: checked and packed."""
 
     def __init__(self, kernel, world, heads, config, stream, scale=None, **options):
@@ -87,17 +87,7 @@ class AttentionCall:
             poisoned(self, found.out)
         if self.first and world.size > 1:
             world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
-        if not self.before and not self.after:
-            self.run = self.launch.fire          # the common case, without a loop
-
-    def run(self, stream):
-        """What comes before, the kernel, and what comes after, on that stream."""
-        for step in self.before:
-            step(stream)
-        if self.launch is not None:
-            self.launch.fire(stream)
-        for step in self.after:
-            step(stream)
+        self.shorten()
 
     def _found(self, heads, config, causal, scale, shift):
         """The Heads."""

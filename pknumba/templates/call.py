@@ -19,6 +19,24 @@ Matrix = namedtuple("Matrix", "pointer rows cols pitch dtype peers arrays target
 _SLOTS, _HEADER = 2, 128
 
 
+class Steps:
+    """What a prepared call does: ``before``, its ``launch`` (None where there is nothing to compute), ``after``."""
+
+    def run(self, stream):
+        """What comes before, the kernel, and what comes after, on that stream."""
+        for step in self.before:
+            step(stream)
+        if self.launch is not None:
+            self.launch.fire(stream)
+        for step in self.after:
+            step(stream)
+
+    def shorten(self):
+        """The common case, in which nothing comes before or after, is the launch alone, without a loop."""
+        if not self.before and not self.after:
+            self.run = self.launch.fire
+
+
 class Workspace:
     """What the calls of one kernel on one shape keep between them on a world: counters, epoch, the launch context."""
 

@@ -146,6 +146,28 @@ class Comm(Template):
         return dict(X=call.private(call.x, call.box.x), S=s, Y=call.private(y, call.box.y))
 
 
+class Packets(Comm):
+    """A kernel of little data, which every rank sends in packets to whoever reads them: its communicator needs no handshake, and peers
+    touch nothing but its ``inbox``."""
+
+    counters = ("calls", "arrived")
+
+    @classmethod
+    def driver(kernel, role):
+        """No handshake."""
+        return lambda communicate, _: counted(communicate)
+
+    @classmethod
+    def copies(kernel, x_symmetric, out_symmetric):
+        """Nothing is read or written by peers but the inbox."""
+        return {}
+
+    @classmethod
+    def count(kernel, counter, size, blocks, pieces):
+        """Calls of each block; flags of each source and piece."""
+        return blocks if counter == "calls" else size * pieces
+
+
 def exchange(kernel, communicate):
     """Copy in; ready; communicate; done; copy out.
 

@@ -72,8 +72,7 @@ class GroupedCall(MultiplyCall):
         if key not in world.cache:
             world.cache[key] = Workspace(kernel, world, cfg, numbers["tasks"])
         self.launch = prepare(kernel, world, cfg, matrices, numbers, world.cache[key])
-        if not self.before and not self.after:
-            self.run = self.launch.fire
+        self.shorten()
 
     def _stack(self, b, columns):
         """B as an array of row-major matrices; of their transposes if ``columns``."""

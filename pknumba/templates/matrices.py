@@ -9,7 +9,7 @@ from ..lowering.variant import debug
 from ..tiles import ITEMSIZE
 from .agreement import agreed, least_sms, remember
 from .arguments import check, check_world
-from .call import Matrix, Workspace, check_sms, prepare
+from .call import Matrix, Steps, Workspace, check_sms, prepare
 from .fast import empty_product, is_symmetric, signature, stream_source
 
 _ALIGN = 16         # bytes: where the rows of a tensor map may start
@@ -45,7 +45,7 @@ def multiply(kernel, world, A, B, out, config, stream, rows=None):
     return out.local if call.local else out
 
 
-class MultiplyCall:
+class MultiplyCall(Steps):
     """A product of matrices with these arrays: checked, agreed with the other ranks, and packed."""
 
     def __init__(self, kernel, world, A, B, out, config, stream, rows=None):
@@ -83,17 +83,7 @@ class MultiplyCall:
         self.launch = prepare(kernel, world, cfg, matrices, numbers, workspace)
         if first and kernel.communicates() and world.size > 1:
             world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
-        if not self.before and not self.after:
-            self.run = self.launch.fire          # the common case, without a loop
-
-    def run(self, stream):
-        """Copies in, the kernel, copies out, on that stream."""
-        for step in self.before:
-            step(stream)
-        if self.launch is not None:
-            self.launch.fire(stream)
-        for step in self.after:
-            step(stream)
+        self.shorten()
 
     # ---- agreement
     def _agreed(self, checked, config):

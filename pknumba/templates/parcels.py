@@ -1,38 +1,23 @@
 """Parcels: collectives of little data, which every rank sends in packets to whoever reads them: no copy, no handshake, one trip."""
 
 from ..tiles import ITEMSIZE
-from .comm import Comm, counted
+from .comm import Packets
 from .geometry import UNIT
 
 
-class Parcels(Comm):
+class Parcels(Packets):
     """A kernel declares ``communicator`` (a warp), which sends a piece of 32 units of this rank's boxes and takes what the others sent.
 
     It is the ``small`` of the kernel whose operator, form and box it has. Tensors: X and Y are this rank's; ``inbox`` is symmetric.
     """
 
     tensors, symmetric = ("X", "inbox", "Y"), ("inbox",)
-    counters, numbers = ("calls", "arrived"), {"box": 5, "pieces": 1}
-
-    @classmethod
-    def driver(kernel, role):
-        """No handshake."""
-        return lambda communicate, _: counted(communicate)
-
-    @classmethod
-    def copies(kernel, x_symmetric, out_symmetric):
-        """Nothing is read or written by peers but the inbox."""
-        return {}
+    numbers = {"box": 5, "pieces": 1}
 
     @classmethod
     def values(kernel, call):
         """Pieces of 32 units."""
         return dict(box=call.box.numbers, pieces=-(-call.box.numbers[-1] // 32))
-
-    @classmethod
-    def count(kernel, counter, size, blocks, pieces):
-        """Calls of each block; flags of each source and piece."""
-        return blocks if counter == "calls" else size * pieces
 
     @classmethod
     def views(kernel, call, x, out, y):

@@ -92,9 +92,7 @@ class SpanningWorld(World):
     def split(self, ranks):
         """As in World: a world of some ranks, which spans nodes if they do."""
         self._enter()
-        ranks = tuple(int(r) for r in ranks)
-        if not ranks or len(set(ranks)) < len(ranks) or min(ranks) < 0 or max(ranks) >= self.size:
-            raise WorldError(f"World.split: ranks {list(ranks)}. They are different ranks out of 0 to {self.size - 1}.")
+        ranks = agreement.members(ranks, self.size)
         if self.rank not in ranks:
             return None
         mine = [r for r in ranks if self.layout.node_of(r) == self.here[0]]
