@@ -4,6 +4,7 @@ import contextlib
 import re
 import threading
 import time
+import warnings
 from types import SimpleNamespace
 
 import numba.cuda.compiler
@@ -102,10 +103,11 @@ def _frontend(entry, parameters, threads, name, output):
     PEER_BOXES.clear()
     SITES.clear()
     CHECKS.clear()
-    with _compiling():
+    with _compiling(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Could not find source")      # of the entry, which has none
         try:
             return cuda.compile(entry, types.void(parameters), device=False, abi="numba", cc=ARCH, launch_bounds=(threads, 1),
-                                output=output)[0]
+                                output=output, lineinfo=variant.lines())[0]
         except Exception as error:              # noqa: B902 - numba's own, or whatever a wrong argument did to a lowering
             raise blame(name, error) from error
 
@@ -118,7 +120,8 @@ def entry_ptx(entry, parameters, threads, name):
 def _link(lto, name):
     """(cubin, what the assembler said) of LTO IR."""
     from cuda.bindings import nvjitlink
-    handle = nvjitlink.create(4, ["-arch=sm_90a", "-lto", "-O3", "-Xptxas=-v"])
+    options = ["-arch=sm_90a", "-lto", "-O3", "-Xptxas=-v", *["-lineinfo"] * variant.lines()]
+    handle = nvjitlink.create(len(options), options)
     try:
         nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, lto, len(lto), name)
         nvjitlink.complete(handle)

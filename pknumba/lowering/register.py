@@ -11,7 +11,7 @@ from numba.cuda.typing.templates import AbstractTemplate, AttributeTemplate, inf
 
 from ..errors import ContractError, PknumbaError
 from ..tiles import Config, Tile
-from . import arithmetic  # noqa: F401 - the operators of register tiles
+from . import arithmetic, variant  # noqa: F401 - arithmetic: the operators of register tiles
 from .declare import PRIMITIVES, Int, KernelMeta, Pair, Real, need
 from .insist import insist
 from .ptx import Ptx
@@ -24,7 +24,7 @@ _registered = set()
 def device(function):
     """The one device version of a Python function."""
     if function not in _devices:
-        _devices[function] = cuda.jit(device=True)(function)
+        _devices[function] = cuda.jit(device=True, lineinfo=variant.lines())(function)
     return _devices[function]
 
 

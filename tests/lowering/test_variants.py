@@ -62,10 +62,19 @@ def test_waits_without_a_bound_read_no_clock(usual, monkeypatch):
     assert "globaltimer" in usual and "globaltimer" not in text()
 
 
+@pytest.mark.ptx
+def test_lines_are_those_of_roles(usual, monkeypatch):
+    """PKNUMBA_LINES=1: instructions know the file and line of the role that they are of."""
+    monkeypatch.setenv("PKNUMBA_LINES", "1")
+    told = text()
+    assert ".loc" not in usual and re.search(r'\.file\s+\d+ ".*/gemm\.py"', told) and told.count(".loc") > 100
+    assert lowering.build(Through.plan(TinyConfig()))[1]["spill"] == 0
+
+
 def test_each_variant_is_kept_by_a_name_of_its_own(monkeypatch):
     names = {cache.key(Gemm, Gemm.config())}
-    for variable in ("PKNUMBA_DEBUG", "PKNUMBA_UNBOUNDED"):
+    for variable in ("PKNUMBA_DEBUG", "PKNUMBA_UNBOUNDED", "PKNUMBA_LINES"):
         with monkeypatch.context() as m:
             m.setenv(variable, "1")
             names.add(cache.key(Gemm, Gemm.config()))
-    assert len(names) == 3
+    assert len(names) == 4
