@@ -16,6 +16,7 @@ import numpy as np
 from launch import FIRST, LAUNCHED, Parser, at_least, guarded, on_every_rank, open_world, to_numpy
 from operators import DTYPES, OPERATORS, Inputs, relative_error
 
+from pknumba.runtime.making import ranks_as_threads
 from pknumba.screen import Waiting
 
 #: Multiplications of a float64 reference that a laptop does in about ten seconds; beyond it, rows are sampled.
@@ -143,6 +144,8 @@ def row(args, size):
 def main():
     """Run every requested number of ranks. Returns the exit status."""
     args = parse()
+    if not LAUNCHED and max(args.world) > 1 and args.executor != "interpreter":
+        ranks_as_threads()                                             # though the first row's world may be of one rank
     if FIRST:
         print(COLUMNS.format("operator", "M", "N", "K", "dtype", "ranks", "executor", "rel. error", "of bound", "time/call",
                              "TFLOP/s", "result"), flush=True)

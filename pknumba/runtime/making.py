@@ -65,12 +65,9 @@ def local_world(cls, size, executor, options):
         raise ConfigError(f"World.local: size = {size!r}. It is a number of ranks, at least 1.")
     from .nodes import making as nodes
     own, session = _sort_options(options)
+    if size > 1 and executor != "interpreter":
+        ranks_as_threads()                      # before anybody asks for a GPU: CUDA reads its environment once, when it starts
     executor = _choose_executor(executor, None)
-    if executor == "gpu" and size > 1:
-        # Loaded at first use, a kernel of CuPy's or torch's may wait for the device, where another rank's kernel waits for this one.
-        os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
-        # Streams that share a hardware queue wait for each other; eight queues, the driver's default, are few for several ranks.
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     crew = Threads(own["host_limit_s"]) if executor == "gpu" else Sessions(session)
     hub, layout = Hub(size, crew.block), nodes.local_layout(size, own)
 
@@ -91,6 +88,15 @@ def local_world(cls, size, executor, options):
         return make(0)
     from .crew import LocalWorld
     return LocalWorld(size, executor, hub, crew, make)
+
+
+def ranks_as_threads():
+    """Set what CUDA must find in the environment when it starts if several ranks of this process are to share a GPU. A program that makes
+    a world of one rank first, and larger ones later, calls it at its beginning."""
+    # Loaded at first use, a kernel of CuPy's or torch's may wait for the device, where another rank's kernel waits for this one.
+    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+    # Streams that share a hardware queue wait for each other; eight queues, the driver's default, are few for several ranks.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 
 def _sort_options(options):

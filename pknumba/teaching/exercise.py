@@ -9,6 +9,7 @@ from ..checking import check as look
 from ..checking.play import play
 from ..errors import PknumbaError
 from ..runtime import World, arrays, driver
+from ..runtime.making import ranks_as_threads
 
 __all__ = ["check", "run", "Mark"]
 
@@ -100,6 +101,7 @@ def run(main, ranks=1, sms=4, gpu=None, **options):
         return _numpy(main(world))
     with World.local(ranks, executor="interpreter", num_sms=sms, time=time, trace=True, races=False, **options) as world:
         values = world.run(traced) if ranks > 1 else [traced(world)]
+    ranks_as_threads()                          # a notebook's first program may have one rank, its next ones four
     if gpu or gpu is None and driver.available()[0]:
         _same_on_gpu(main, ranks, values)
     return Score(time.now, time.moved, values, sessions[0].events)

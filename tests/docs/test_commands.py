@@ -18,7 +18,7 @@ SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ELSEWHERE = ("./scripts/demo", "./scripts/test", "./scripts/setup", "source .venv/bin/activate", "./scripts/mps", "python benchmarks/",
              "mpirun -n 2 python benchmarks/", "jupyter ", "pip install",
              "python -m pknumba check kernels.py:MyKernel --mutate")
-#: What measures on a GPU.
+#: What needs a GPU, and is run on one by tests/gpu/test_documents_gpu.py.
 MEASURES = (" --gpu", "scripts/tune.py")
 #: Commands that go on for as long as there is something to try: here for a second.
 ENDLESS = "python -m pknumba check"
@@ -44,30 +44,44 @@ def main(world):
 '''
 
 
-def commands():
-    """(document, command) of every line of the shell blocks, each once."""
+def commands(wanted):
+    """{command: document} of every line of the shell blocks that is wanted(command), each once."""
     seen = {}
     for path in DOCUMENTS:
         for text in SHELL.findall(path.read_text()):
             for line in text.replace("\\\n", " ").splitlines():
                 command = line.split("  #")[0].strip()
-                if command and not command.startswith(("#", *ELSEWHERE)) and not any(word in command for word in MEASURES):
+                if command and not command.startswith("#") and wanted(command):
                     seen.setdefault(command, path.relative_to(ROOT).as_posix())
-    return [pytest.param(command, id=f"{where}: {command}"[:110]) for command, where in seen.items()]
+    return seen
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder in which the documents' commands find what they name, and may write."""
-    place = tmp_path_factory.mktemp("reader")
-    for name in ("scripts", "docs", "tests", "benchmarks", "notebooks", "README.md", "mkdocs.yml", "pknumba"):
+def parameters(wanted):
+    """The same as parameters of a test."""
+    return [pytest.param(command, id=f"{where}: {command}"[:110]) for command, where in commands(wanted).items()]
+
+
+def reader(place):
+    """Make a folder one in which the documents' commands find what they name, and may write."""
+    for name in ("scripts", "docs", "tests", "benchmarks", "notebooks", "README.md", "mkdocs.yml", "pyproject.toml", "pknumba"):
         if (ROOT / name).exists():
             (place / name).symlink_to(ROOT / name)
     (place / "kernels.py").write_text(KERNELS)
     return place
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A reader's folder."""
+    return reader(tmp_path_factory.mktemp("reader"))
+
+
+def on_a_cpu(command):
+    """Whether a command is tried here."""
+    return not command.startswith(ELSEWHERE) and not any(word in command for word in MEASURES)
+
+
+@pytest.mark.parametrize("command", parameters(on_a_cpu))
 def test_runs_as_printed(command, folder):
     command += " --limit 1" if command.startswith(ENDLESS) else ""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

@@ -1,6 +1,7 @@
 """Local worlds on GPUs, with the stand-in for the driver: ranks are threads; what they allocate, share and give back."""
 
 import gc
+import os
 import threading
 import time
 
@@ -20,6 +21,20 @@ def test_ranks_share_a_device_in_equal_parts(stub):
         assert (world.num_sms, world.stream) == (132, 0)
     with pytest.raises(ConfigError, match="num_sms = 200"):
         World.local(1, executor="gpu", num_sms=200)
+
+
+def test_cuda_starts_in_an_environment_for_threads(stub, monkeypatch):
+    """It reads its environment once: also where ``auto`` has to start it to see whether there is a GPU."""
+    names = "CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS"
+    for name in names:
+        monkeypatch.setenv(name, "unset when the test ends")
+        monkeypatch.delenv(name)
+    seen, there = [], driver.available
+    monkeypatch.setattr(driver, "available", lambda: (seen.append([os.environ.get(n) for n in names]), there())[1])
+    for size, executor, wanted in ((1, "auto", [None, None]), (2, "interpreter", None), (2, "auto", ["EAGER", "32"])):
+        seen.clear()
+        World.local(size, executor=executor).close()
+        assert (seen[0] if wanted else None) == wanted, (size, executor)
 
 
 def test_ranks_on_two_devices_enable_peer_access(stub, monkeypatch):
