@@ -106,7 +106,7 @@ def report(results):
     if not any(folder.glob("*.jsonl")):
         print(f"benchmarks: no lines in {folder}. Tables are made of them. Run a case first.", file=sys.stderr)
         return 2
-    print(table.table(folder))
+    print(table.sections(folder))
     try:
         import plots
     except ImportError:

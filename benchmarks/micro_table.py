@@ -53,6 +53,24 @@ def table(*paths):
     return "\n".join([*head, *rates, *(more + latencies if latencies else [])])
 
 
+def command(r):
+    """The whole command that made a result, with what started its ranks."""
+    start = "" if r["world"] == 1 else f"mpirun -n {r['world']} " if r["gpus"] > 1 else f"./scripts/mps run -n {r['world']} "
+    return start + r["command"]
+
+
+def section(*paths):
+    """The tables under a heading, for docs/performance.md; empty where there is no line."""
+    try:
+        found = lines(*paths)
+    except ValueError:
+        return ""
+    commands = dict.fromkeys(f"`{command(r)}`" for r in found.values())
+    return "\n\n".join(["### Links, memory and hand-overs, beside the paper's", table(*paths),
+                        "*Within 10 % from*: the fewest SMs, the smallest message or transfer that reaches 90 % of the best rate.",
+                        f"Made by {', '.join(commands)}."])
+
+
 def _amount(n, x):
     if x != "bytes":
         return f"{n} {x}"

@@ -1,20 +1,27 @@
-"""Markdown table of the newest result of every case in benchmarks/results/*.jsonl.
+"""Markdown tables of the newest result of every case in benchmarks/results/*.jsonl.
 
-    python benchmarks/table.py                     prints it
-    python benchmarks/table.py --write README.md   puts it between the markers of that file; README.md holds the bfloat16 cases with a
-                                                   baseline that is not ours, docs/performance.md all
-    python benchmarks/table.py --check README.md   exit status 1 if the file holds another table
+    python benchmarks/table.py                     prints all of them
+    python benchmarks/table.py --write README.md   puts them between the markers of that file: into README.md one table of the bfloat16
+                                                   cases with a baseline that is not ours, into others a section for each kind of result
+    python benchmarks/table.py --check README.md   exit status 1 if the file holds others
 """
 
 import argparse
 import json
 import sys
+from math import prod
 from pathlib import Path
+
+import micro_table
 
 RESULTS = Path(__file__).resolve().parent / "results"
 BEGIN, END = "<!-- results: made by benchmarks/table.py -->", "<!-- end of results -->"
-HEAD = ("| operator | shape | dtype | ranks / GPUs | time | TFLOP/s | baseline | ratio | rel. error | card, commit |\n"
-        "|---|---|---|---|---|---|---|---|---|---|")
+COLUMNS = ("operator", "shape", "dtype", "ranks / GPUs", "time", "TFLOP/s", "baseline", "ratio", "rel. error", "card, commit")
+#: Columns of a section, and those of them that are said once, above the table, where all of its rows agree.
+SPLIT = ("operator", "shape", "dtype", "ranks / GPUs", "time", "TFLOP/s", "against", "its time", "ratio", "more", "rel. error", "card",
+         "commit")
+SHARED = ("dtype", "ranks / GPUs", "TFLOP/s", "against", "its time", "ratio", "more", "rel. error", "card")
+EMPTY = "-"
 
 
 def newest(folder):
@@ -49,20 +56,93 @@ def short(r):
     return rival and (r["op"] != "gemm" or tuple(r["shape"]) in SHOWN)
 
 
-def row(r):
-    """One row of the table."""
-    baseline = f"{r['baseline']}: {shown_time(r['baseline_us'])}" if r.get("baseline_us") else "-"
-    operator = r["op"] + LAYOUTS.get(r.get("layout"), "") + SPREADS.get(r.get("spread"), "")
-    cells = (operator, " x ".join(map(str, r["shape"])), r["dtype"], f"{r['world']} / {r['gpus']}", shown_time(r["time_us"]),
-             f"{r['tflops']:.0f}" if r.get("tflops") else "-", baseline, f"{r['ratio']:.2f}" if r.get("ratio") else "-",
-             f"{r['rel_error']:.1e}" if r.get("rel_error") is not None else "-", f"{r['card']}, {r['commit']}")
-    return "| " + " | ".join(cells) + " |"
+def _overhead(r):
+    return "records" in r["op"] or "bounded" in r["op"]
+
+
+def _place(r):
+    return "one" if r["world"] == 1 else "apart" if r["gpus"] == r["world"] else "together"
+
+
+def _of(place, *names):
+    """Whether a result is of one of these operators, on one GPU, on one for each rank, or on fewer than ranks."""
+    return lambda r: _place(r) == place and r["op"].split()[0].strip(",") in names and not _overhead(r)
+
+
+PRODUCTS = ("gemm", "gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm", "gemm_all_to_all")
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather", "scatter", "send_recv",
+               "all_reduce_rmsnorm")
+#: Sections of docs/performance.md: (title, whether a result belongs there). The first that takes it has it.
+SECTIONS = (
+    ("gemm on one GPU, bfloat16", lambda r: _of("one", "gemm")(r) and r["dtype"] == "bfloat16"),
+    ("gemm on one GPU, other dtypes", _of("one", "gemm")),
+    ("Attention", lambda r: "attention" in r["op"]),
+    ("Groups and experts", lambda r: r["op"].startswith(("grouped_gemm", "moe_"))),
+    ("Products that communicate, a GPU for each rank", _of("apart", *PRODUCTS)),
+    ("Collectives, a GPU for each rank", _of("apart", *COLLECTIVES)),
+    ("Products that communicate, ranks that share a GPU", _of("together", *PRODUCTS)),
+    ("Collectives, ranks that share a GPU", _of("together", *COLLECTIVES)),
+    ("Time of the host", lambda r: r["op"].startswith(("launch", "first call", "host time"))),
+    ("What recording and bounded waits cost", _overhead),
+    ("What the card reaches by the vendor's means", lambda r: r["op"].startswith("roof")),
+    ("Others", lambda r: True),
+)
+
+
+#: Fields that only some results have: what a call of the host is made of, the energy of a call.
+MORE = {"look_up_us": "look-up {:.1f} µs", "launch_us": "Python around the driver {:.1f} µs", "driver_us": "driver {:.1f} µs",
+        "in_a_graph_us": "in a graph {:.2f} µs", "millijoules": "{:.1f} mJ", "baseline_millijoules": "it {:.1f} mJ"}
+
+
+def more(r):
+    """Those fields in words."""
+    return ", ".join(text.format(r[name]) for name, text in MORE.items() if r.get(name) is not None)
+
+
+def cells(r):
+    """{column: text} of a result."""
+    name, time = (r["baseline"], shown_time(r["baseline_us"])) if r.get("baseline_us") else (EMPTY, EMPTY)
+    return {"operator": r["op"] + LAYOUTS.get(r.get("layout"), "") + SPREADS.get(r.get("spread"), ""),
+            "shape": " x ".join(map(str, r["shape"])), "dtype": r["dtype"], "ranks / GPUs": f"{r['world']} / {r['gpus']}",
+            "time": shown_time(r["time_us"]), "TFLOP/s": f"{r['tflops']:.0f}" if r.get("tflops") else EMPTY,
+            "baseline": EMPTY if name == EMPTY else f"{name}: {time}", "against": name, "its time": time,
+            "ratio": f"{r['ratio']:.2f}" if r.get("ratio") else EMPTY,
+            "rel. error": f"{r['rel_error']:.1e}" if r.get("rel_error") is not None else EMPTY,
+            "more": more(r) or EMPTY, "card, commit": f"{r['card']}, {r['commit']}", "card": r["card"], "commit": r["commit"]}
+
+
+def grid(rows, columns=COLUMNS):
+    """Markdown of rows of cells."""
+    lines = [columns, ["---"] * len(columns), *([row[name] for name in columns] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |".replace(" --- ", "---") for line in lines)
 
 
 def table(folder=RESULTS, keep=lambda r: True):
-    """The table of the results to keep, or a sentence that there is none yet."""
-    rows = [row(r) for r in newest(folder) if keep(r)]
-    return "\n".join([HEAD, *rows]) if rows else "Nothing has been measured yet."
+    """One table of the results to keep, or a sentence that there is none yet."""
+    rows = [cells(r) for r in newest(folder) if keep(r)]
+    return grid(rows) if rows else "Nothing has been measured yet."
+
+
+def section(title, results):
+    """A heading, what all rows share, their table by operator, ranks and size, and the commands that made them."""
+    results = sorted(results, key=lambda r: (r["op"], r["world"], prod(r["shape"]), r.get("baseline") or ""))
+    rows = [cells(r) for r in results]
+    same = {name: rows[0][name] for name in SHARED if len({row[name] for row in rows}) == 1}
+    told = [text if name in ("dtype", "card") else f"{name} {text}" for name, text in same.items() if text != EMPTY]
+    commands = dict.fromkeys(f"`{micro_table.command(r)}`" for r in results)
+    return "\n\n".join([f"### {title}", f"All rows: {', '.join(told)}.", grid(rows, [c for c in SPLIT if c not in same]),
+                        f"Made by {', '.join(commands)}."])
+
+
+def sections(folder=RESULTS):
+    """All results, a section for each kind of them; last what ``micro.py`` measured."""
+    found = {}
+    for r in newest(folder):
+        if not r["op"].startswith("micro: "):
+            found.setdefault(next(i for i, (_, takes) in enumerate(SECTIONS) if takes(r)), []).append(r)
+    texts = [section(SECTIONS[i][0], found[i]) for i in sorted(found)]
+    micro = micro_table.section(*sorted(folder.glob("*.jsonl")))
+    return "\n\n".join([*texts, *([micro] if micro else [])]) or "Nothing has been measured yet."
 
 
 def replaced(text, new):
@@ -83,10 +163,10 @@ def main():
     args = p.parse_args()
     path = args.write or args.check
     if not path:
-        print(table())
+        print(sections())
         return 0
     text = path.read_text()
-    new = replaced(text, table(keep=short) if path.name == "README.md" else table())
+    new = replaced(text, table(keep=short) if path.name == "README.md" else sections())
     if args.check:
         return 0 if new == text else 1
     path.write_text(new)

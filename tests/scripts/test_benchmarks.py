@@ -51,7 +51,7 @@ def test_tables_and_plots_from_lines_alone(bench, tmp_path, capsys):
     for name in ("gemm.jsonl", "multigpu.jsonl"):
         shutil.copy(FOLDER / "results" / name, tmp_path)
     line = dict(world=2, gpus=1, dtype="bfloat16", shape=[2], time_us=1.0, ratio=None, rel_error=None, card="H200", commit="c",
-                op="micro: tma store", layout="SMs", points=[[1, 9.0, 100.0], [8, 4.0, 330.0]])
+                command="python x", op="micro: tma store", layout="SMs", points=[[1, 9.0, 100.0], [8, 4.0, 330.0]])
     (tmp_path / "micro.jsonl").write_text(json.dumps(line) + "\n")
     assert bench.main(["--report", "--results", str(tmp_path)]) == 0
     assert "| gemm" in capsys.readouterr().out

@@ -1,7 +1,8 @@
-"""benchmarks/table.py: the newest line of a case wins, and a table in a file is replaced, checked, or refused."""
+"""benchmarks/table.py: the newest line of a case wins, each kind has its section; a table in a file is replaced, checked, or refused."""
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ LINE = dict(op="gemm", shape=[64, 64, 64], dtype="bfloat16", world=1, gpus=1, ex
 def table():
     spec = importlib.util.spec_from_file_location("table", SOURCE)
     module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(SOURCE.parent))
     spec.loader.exec_module(module)
+    sys.path.pop(0)                                     # scripts/ has files of the same names as benchmarks/
     return module
 
 
@@ -24,7 +27,31 @@ def test_newest_of_each_case(table, tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     rows = table.table(tmp_path).splitlines()[2:]
     assert len(rows) == 2 and "1.50 ms" in rows[0] and "| 1.25 |" in rows[0] and "2 / 1" in rows[1]
-    assert all(row.count("|") == table.HEAD.splitlines()[0].count("|") for row in rows)
+    assert all(row.count("|") == len(table.COLUMNS) + 1 for row in rows)
+
+
+def test_sections(table, tmp_path):
+    """Each kind of result has a section, which says once what its rows share; every row and command is there, micro rows in their own."""
+    apart = {**LINE, "op": "gemm_all_reduce", "world": 2, "gpus": 2, "baseline": "cublas + NCCL"}
+    lines = [{**LINE, "shape": [256, 64, 64]}, LINE, {**LINE, "dtype": "float32"}, apart, {**apart, "op": "all_reduce (new)", "gpus": 1},
+             {**LINE, "op": "gemm that records its timeline"}, {**LINE, "op": "launch, step by step", "driver_us": 4.8},
+             {**LINE, "op": "juggling", "command": "python y", "baseline": None, "baseline_us": None, "ratio": None}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = table.sections(tmp_path)
+    parts = {part.splitlines()[0]: part for part in text.split("### ")[1:]}
+    assert list(parts) == ["gemm on one GPU, bfloat16", "gemm on one GPU, other dtypes", "Products that communicate, a GPU for each rank",
+                           "Collectives, ranks that share a GPU", "Time of the host", "What recording and bounded waits cost", "Others"]
+    first = parts["gemm on one GPU, bfloat16"]
+    assert "All rows: bfloat16, ranks / GPUs 1 / 1, TFLOP/s 700, against cublas, its time 10.0 µs, ratio 1.00, rel. error 1.7e-03" in first
+    assert first.index("| 64 x 64 x 64 |") < first.index("| 256 x 64 x 64 |") and "| operator | shape | time | commit |" in first
+    assert "`mpirun -n 2 python x`" in parts["Products that communicate, a GPU for each rank"]
+    assert "`./scripts/mps run -n 2 python x`" in parts["Collectives, ranks that share a GPU"] and "`python y`" in parts["Others"]
+    assert "more driver 4.8 µs" in parts["Time of the host"] and "micro" not in text and "against" not in parts["Others"]
+    micro = dict(op="micro: tma store", layout="SMs", points=[[1, 9.0, 100.0], [8, 4.0, 330.0]])
+    (tmp_path / "b.jsonl").write_text(json.dumps({**LINE, **micro, "world": 2}) + "\n")
+    text = table.sections(tmp_path)
+    assert text.endswith("Made by `./scripts/mps run -n 2 python x`.") and "| tma store | 2 / 1 | 330 | 350.01 |" in text
+    assert "Others" in text and "juggling" in text and text.count("tma store") == 1
 
 
 def test_replaced(table):
