@@ -1,16 +1,17 @@
 """Run every operator under NVIDIA's compute-sanitizer on one GPU, small shapes: one JSON line per operator, tool and number of ranks.
 
-    python scripts/sanitize.py                                   # memcheck, racecheck, synccheck, initcheck
+    python scripts/sanitize.py                                   # memcheck, racecheck, synccheck, initcheck, poison
     python scripts/sanitize.py --tools memcheck --only gemm --world 1 2
 
-Ranks are threads of one process. First each tool is shown a kernel that is wrong on purpose (tests/gpu/controls.py), which it must
-find. Exit status: 0 nothing else was found, 1 something was, 2 it cannot be run. `docs/checking.md` says what these tools cannot see.
+Ranks are threads of one process. `poison` is no tool of NVIDIA's: all device memory holds NaN until somebody writes it, the copy engine
+too, and results must be right. First each tool is shown a kernel that is wrong on purpose, which it must find, and one that shows what it
+cannot see (tests/gpu/controls.py). What is known to be no fault of a kernel is listed in sanitizer.py, by source line. Exit status: 0
+nothing else was found, 1 something was, 2 it cannot be run. `docs/checking.md` says what these tools cannot see.
 """
 
 import argparse
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -22,16 +23,16 @@ from pathlib import Path
 import numpy as np
 from launch import guarded, to_numpy
 from operators import OPERATORS, Inputs
+from sanitizer import Reader, explain, told
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck", "poison")
+#: What is shown to a tool first: a kernel that it must find wrong, and one that shows its limit.
+SHOWN = ("control", "limit")
 #: M, N, K: a tail in every direction, several tiles of k; what attention takes for N is a head, which has up to 256 elements.
 SHAPE, HEADS = (136, 264, 200), (136, 64, 200)
 #: What the inner process says before and after an operator; everything that a tool prints in between is about that operator.
 BEGIN, END = "#begin", "#end"
-#: A finding of a tool, as against its banner, its stack frames and its summary.
-FINDING = re.compile(r"^========= +((?:Invalid|Error|Race|Potential|WAR|RAW|WAW|Uninit|Barrier|Divergent|Missing|Program hit|Warning|"
-                     r"Illegal|Misaligned|Out-of-range|Device|Leaked|Warp|Malloc|Fatal|Address|Internal|The application).*)")
 
 
 def parse(argv=None):
@@ -45,25 +46,18 @@ def parse(argv=None):
     p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "checks" / "sanitize.jsonl",
                    help="JSON lines are added to this file")
     p.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
-    p.add_argument("--control", choices=TOOLS, help=argparse.SUPPRESS)
+    p.add_argument("--show", nargs=2, help=argparse.SUPPRESS)
+    p.add_argument("--poison", action="store_true", help=argparse.SUPPRESS)
     return p.parse_args(argv)
 
 
 def inner(args):
     """The process that a tool watches: calls each operator twice, and says whether the result is right. It ends with status 0."""
     from pknumba import World
-    from pknumba.errors import PknumbaError
-    if args.control:
-        sys.path.insert(0, str(ROOT))
-        from tests.gpu import controls
-        print(BEGIN, "control", 1, flush=True)
-        try:
-            controls.play(World.local(1, executor="gpu"), controls.CONTROLS[args.control])
-            verdict = "right"
-        except PknumbaError as error:                                   # a tool may end the kernel, and the context with it
-            verdict = f"{type(error).__name__}: {error}".partition("\n")[0]
-        print(END, "control", 1, verdict, flush=True)
-        return 0
+    if args.poison:
+        _poison()
+    if args.show:
+        return _show(*args.show)
     for name in args.only:
         for size in args.world:
             print(BEGIN, name, size, flush=True)
@@ -73,6 +67,39 @@ def inner(args):
             except Exception as error:
                 verdict = f"{type(error).__name__}: {error}".partition("\n")[0]
             print(END, name, size, verdict, flush=True)
+    return 0
+
+
+def _poison():
+    """From now on device memory that nobody has written holds NaN."""
+    from pknumba.runtime import driver
+    fresh = driver.alloc
+
+    def alloc(nbytes, about=None):
+        pointer = fresh(nbytes, about)
+        driver.memset(pointer, 0xFF, nbytes)
+        driver.stream_synchronize(0)
+        return pointer
+    driver.alloc = alloc
+
+
+def _show(what, tool):
+    """The control of a tool, or what it cannot see."""
+    from pknumba import World
+    from pknumba.errors import PknumbaError
+    from pknumba.runtime import DeviceArray
+    sys.path.insert(0, str(ROOT))
+    from tests.gpu import controls
+    print(BEGIN, what, 1, flush=True)
+    try:
+        world = World.local(1, executor="gpu")
+        if tool == "poison":
+            verdict = "wrong" if np.isnan(DeviceArray.empty((64, 64)).get()).all() else "right"
+        else:
+            verdict = "right" if controls.play(world, getattr(controls, what.upper() + "S")[tool]) == 0 else "wrong"
+    except PknumbaError as error:                                       # a tool may end the kernel, and the context with it
+        verdict = f"{type(error).__name__}: {error}".partition("\n")[0]
+    print(END, what, 1, verdict, flush=True)
     return 0
 
 
@@ -111,11 +138,13 @@ def _zero(array):
 def watch(tool, names, args):
     """Run the inner process on these operators under a tool (None: bare). {(operator, ranks): (verdict, findings, seconds)}."""
     # initcheck launches one kernel after the other, on all streams: ranks that wait for each other would never meet.
-    worlds = [1] if tool == "initcheck" or names == ["control"] else args.world
+    worlds = [1] if tool == "initcheck" or names[0] in SHOWN else args.world
     command = [sys.executable, __file__, "--inner", "--world", *map(str, worlds)]
-    command += ["--control", tool] if names == ["control"] else ["--only", *names]
-    if tool:
-        command = ["compute-sanitizer", "--tool", tool, "--destroy-on-device-error", "kernel", "--print-limit", "20", *command]
+    command += ["--show", *names, tool] if names[0] in SHOWN else ["--only", *names]
+    if tool == "poison":
+        command += ["--poison"]
+    elif tool:
+        command = ["compute-sanitizer", "--tool", tool, "--destroy-on-device-error", "kernel", "--print-limit", "50", *command]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=ROOT,
                                start_new_session=True)
     with process, ThreadPoolExecutor(1) as pool:
@@ -128,28 +157,36 @@ def watch(tool, names, args):
         found, rest = reading.result()
     for name in names:
         for size in worlds:
-            found.setdefault((name, size), ("not run" if process.returncode == 0 else f"the process ended with {process.returncode}",
-                                            rest[-3:], None))
+            found.setdefault((name, size), (f"not run: the process ended with {process.returncode}; {' / '.join(rest[-3:])}", [], None))
     return found
 
 
 def _read(lines):
     """({(operator, ranks): (verdict, findings, seconds)}, lines outside of any operator)."""
-    found, rest, here, start, key = {}, [], None, 0.0, None
+    found, rest, reader, start, key = {}, [], Reader(), 0.0, None
     for line in lines:
         words = line.split(maxsplit=3)
         if words[:1] == [BEGIN]:
-            here, start, key = [], time.monotonic(), (words[1], int(words[2]))
+            reader, start, key = Reader(), time.monotonic(), (words[1], int(words[2]))
         elif words[:1] == [END]:
-            found[key] = words[3].strip(), here, round(time.monotonic() - start, 2)
-            here = None
-        elif match := FINDING.match(line):
-            (rest if here is None else here).append(match[1].strip())
-        elif here is None and line.strip():
+            found[key] = words[3].strip(), reader.found, round(time.monotonic() - start, 2)
+            reader, key = Reader(), None
+        elif not reader.read(line) and key is None and line.strip():
             rest.append(line.strip())
-    if here is not None:
-        found[key] = "the process ended in it", here, round(time.monotonic() - start, 2)
-    return found, rest
+    if key is not None:
+        found[key] = "the process ended in it", reader.found, round(time.monotonic() - start, 2)
+    return found, rest + told(reader.found)
+
+
+def judge(tool, name, verdict, findings):
+    """(whether it passed, findings that nobody has explained, reasons of the others)."""
+    if name == "control":
+        return bool(findings) or tool == "poison" and verdict == "wrong", findings, []
+    if name == "limit":                                     # wrong and not seen, or right and reported: recorded, whatever it is
+        return True, findings, []
+    why = [(finding, explain(tool, finding)) for finding in findings]
+    open_ones = [finding for finding, reason in why if reason is None]
+    return verdict == "right" and not open_ones, open_ones, sorted({reason for _, reason in why if reason})
 
 
 def main():
@@ -160,11 +197,11 @@ def main():
     if not shutil.which("compute-sanitizer"):
         print("sanitize.py: no compute-sanitizer on PATH. It comes with the CUDA toolkit. Install that.", file=sys.stderr)
         return 2
-    os.environ.setdefault("PKNUMBA_WAIT_LIMIT_S", "60")     # everything is slower
+    os.environ.update(PKNUMBA_WAIT_LIMIT_S="30", PKNUMBA_LINES="1")     # everything is slower; findings name source lines
     os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]      # ranks share one
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from protocol import surroundings
-    runs = [(tool, ["control"]) for tool in args.tools]
+    runs = [(tool, [what]) for what in SHOWN for tool in args.tools if (what, tool) != ("limit", "poison")]
     runs += [(tool, names) for tool in args.tools if tool != "initcheck" for names in (args.only[i::4] for i in range(4)) if names]
     # each alone: memory that is used again has been written once
     runs += [("initcheck", [name]) for name in args.only if "initcheck" in args.tools]
@@ -174,13 +211,15 @@ def main():
         list(pool.map(lambda name: watch(None, [name], args), args.only))
         for (tool, _), found in zip(runs, pool.map(lambda run: watch(*run, args), runs)):
             for (name, size), (verdict, findings, seconds) in found.items():
-                passed = bool(findings) if name == "control" else verdict == "right" and not findings
+                passed, open_ones, reasons = judge(tool, name, verdict, findings)
                 clean &= passed
                 line = dict(op=name, passed=passed, tool=tool, shape=shape_of(name), dtype="bfloat16", world=size, gpus=1, result=verdict,
-                            findings=len(findings), said=findings[:5], seconds=seconds, **around)
+                            findings=len(findings), unexplained=len(open_ones), said=told(open_ones or findings), explained=reasons,
+                            seconds=seconds, **around)
                 file.write(json.dumps(line) + "\n")
                 file.flush()
-                print(f"{tool:<10} {name:<20} {size} {seconds} s {'PASS' if passed else f'FAIL {verdict} {findings[:2]}'}", flush=True)
+                print(f"{tool:<10} {name:<20} {size} {seconds} s {'PASS' if passed else 'FAIL'} {verdict[:200]} "
+                      f"{len(findings)} findings {told(open_ones, 2)}", flush=True)
     return 0 if clean else 1
 
 

@@ -1,15 +1,18 @@
-"""Kernels that are wrong on purpose, one for each tool of compute-sanitizer: a tool that says nothing about them sees nothing.
+"""Kernels that show what each tool of compute-sanitizer sees, and what it does not: ``scripts/sanitize.py`` runs them first.
 
-``scripts/sanitize.py`` runs them first.
+``CONTROLS`` are wrong, and the tool must say so, or its silence about others means nothing. ``LIMITS`` are wrong and the tool is
+silent, or right and the tool complains: what ``docs/checking.md`` says of its limits is seen in every run.
 """
 
 from pknumba.lowering import Int, primitive
+from pknumba.primitives import arrive, expect, fence_async, i32, load_async, signal, store_async, store_async_wait, wait, wait_until
 from pknumba.templates.call import Matrix, Workspace, prepare
+from pknumba.tiles import Semaphore
 
 from ..primitives.tiny import Tiny, TinyComm, TinyConfig
 from .litmus import SHAPE, Tile, count_wrong, differences, shared, stamp_tile
 
-__all__ = ["CONTROLS", "play"]
+__all__ = ["CONTROLS", "LIMITS", "play"]
 
 
 @primitive(scope="warp")
@@ -32,6 +35,19 @@ def _(counters):
     def emit(p, at):
         with p.leader("warp"):
             p("bar.warp.sync 0xffffffff;")
+    return emit
+
+
+@primitive(scope="warp")
+def meet_divided(counters):
+    """One lane enters a barrier for a whole warp in a branch of its own. PTX: bar.sync."""
+
+
+@meet_divided.lowering
+def _(counters):
+    def emit(p, at):
+        with p.leader("warp"):
+            p("bar.sync 15, 32;")
     return emit
 
 
@@ -66,12 +82,44 @@ class Beyond(TinyComm):
         write_beyond(g.wrong)
 
 
+class Clipped(Beyond):
+    """Stores a tile wholly outside of its matrix (memcheck is silent: the copy engine drops it)."""
+
+    @staticmethod
+    def shared(cfg):
+        return shared(mine=Tile(SHAPE, "float32", 128), full=Semaphore(1, by="consumer"))
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        stamp_tile(s.mine, task.id)
+        fence_async(s.mine)
+        arrive(s.full[0])
+
+    @staticmethod
+    def storer(cfg, g, s, task):
+        wait(s.full[0], 0)
+        store_async(g.X, (7, 0), s.mine, g.rank)
+        store_async_wait(0)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        pass
+
+
 class Alone(Beyond):
-    """A lane that waits for lanes which do not come (synccheck)."""
+    """A lane that waits for lanes which do not come (synccheck is silent)."""
 
     @staticmethod
     def communicator(cfg, g, s, task):
         meet_alone(g.wrong)
+
+
+class Divided(Beyond):
+    """A lane that enters a barrier of whole warps alone (synccheck)."""
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        meet_divided(g.wrong)
 
 
 class Unwritten(Beyond):
@@ -80,6 +128,24 @@ class Unwritten(Beyond):
     @staticmethod
     def communicator(cfg, g, s, task):
         count_wrong(g.wrong, 0, differences(g.X, 1))
+
+
+class Copied(Clipped):
+    """Right: the copy engine writes what ordinary loads then read (initcheck complains: it does not see the copy)."""
+
+    counters = ("wrong", "sent")
+
+    @staticmethod
+    def storer(cfg, g, s, task):
+        wait(s.full[0], 0)
+        store_async(g.X, (0, 0), s.mine, g.rank)
+        store_async_wait(0)
+        signal(g.sent, 0, g.rank)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        wait_until(g.sent, 0, 1)
+        count_wrong(g.wrong, 0, differences(g.X, i32(0)))
 
 
 class Unordered(Tiny):
@@ -100,14 +166,36 @@ class Unordered(Tiny):
         keep(g.wrong, peek(s.mine))
 
 
-#: The tool that must complain -> the kernel.
-CONTROLS = {"memcheck": Beyond, "racecheck": Unordered, "synccheck": Alone, "initcheck": Unwritten}
+class Early(Unordered):
+    """Reads a shared tile while the copy engine fills it (racecheck is silent: it does not see the copy)."""
+
+    @staticmethod
+    def shared(cfg):
+        return shared(mine=Tile(SHAPE, "float32", 128), full=Semaphore(1, by="loader"))
+
+    @staticmethod
+    def loader(cfg, g, s, task):
+        expect(s.full[0], s.mine)
+        load_async(s.mine, g.X, (0, 0), s.full[0])
+        wait(s.full[0], 0)
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        pass
+
+
+#: The tool that must complain -> the kernel. Poison is no kernel's: ``scripts/sanitize.py`` reads memory that nobody wrote.
+CONTROLS = {"memcheck": Beyond, "racecheck": Unordered, "synccheck": Divided, "initcheck": Unwritten}
+#: The tool that is silent about a wrong kernel, or complains of a right one -> the kernel.
+LIMITS = {"memcheck": Clipped, "racecheck": Early, "synccheck": Alone, "initcheck": Copied}
 
 
 def play(world, kernel):
-    """Launch it on memory that nobody has written."""
+    """Launch it on memory that nobody has written. Returns what it counted."""
     cfg, x = TinyConfig(dtype="float32"), world.symmetric(SHAPE, "float32")
     matrix = Matrix(x.pointer, *SHAPE, x.pitch, "float32", x.peers_table, targets=((x.pointer, SHAPE[0]),))
-    call = prepare(kernel, world, cfg, {"X": matrix}, {"grid": (1, 1), "tasks": 1, "k_tiles": 1}, Workspace(kernel, world, cfg, 1))
+    workspace = Workspace(kernel, world, cfg, 1)
+    call = prepare(kernel, world, cfg, {"X": matrix}, {"grid": (1, 1), "tasks": 1, "k_tiles": 1}, workspace)
     call.fire(world.stream)
     world.synchronize()
+    return int(workspace.counters["wrong"].values()[0])

@@ -6,7 +6,7 @@ from pknumba import World
 from pknumba.errors import RaceError
 from pknumba.primitives import i32, mod, ring, signal, signal_all, store_async, store_async_read_wait, wait, wait_until
 
-from ..gpu.controls import CONTROLS
+from ..gpu.controls import CONTROLS, LIMITS
 from ..gpu.litmus import WORDS, Bulk, Plain, arrive, count_wrong, differences, imprint, pattern, play
 from .tiny import TinyConfig, cubin
 
@@ -79,6 +79,6 @@ def test_it_compiles(kernel):
 
 
 @pytest.mark.ptx
-@pytest.mark.parametrize("kernel", CONTROLS.values(), ids=CONTROLS)
+@pytest.mark.parametrize("kernel", [*CONTROLS.values(), *LIMITS.values()], ids=lambda kernel: kernel.__name__)
 def test_controls_of_the_sanitizer_compile(kernel):
     assert cubin(kernel, TinyConfig(dtype="float32"))[1]["spill"] == 0
