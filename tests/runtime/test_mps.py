@@ -10,7 +10,7 @@ from .conftest import ROOT
 CONTROL = """#!/bin/bash
 # Alive between -d and quit, as a file says.
 alive="$CUDA_MPS_PIPE_DIRECTORY/alive"
-if [ "$1" = -d ]; then touch "$alive"; echo started >> "$DIARY"; exit 0; fi
+if [ "$1" = -d ]; then touch "$alive"; echo started${CUDA_VISIBLE_DEVICES:+ with $CUDA_VISIBLE_DEVICES} >> "$DIARY"; exit 0; fi
 read -r request
 [ -e "$alive" ] || exit 1
 [ "$request" != quit ] || { rm "$alive"; echo stopped >> "$DIARY"; }
@@ -18,6 +18,7 @@ read -r request
 MPIRUN = """#!/bin/bash
 echo "mpirun $*" >> "$DIARY"
 echo "share $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" >> "$DIARY"
+[ -z "$CUDA_VISIBLE_DEVICES" ] || echo "clients see $CUDA_VISIBLE_DEVICES" >> "$DIARY"
 [ -e "$CUDA_MPS_PIPE_DIRECTORY/alive" ] && echo alive >> "$DIARY"
 exit ${STATUS:-0}
 """
@@ -40,7 +41,7 @@ def mps(tmp_path):
 
     def run(*arguments, **environment):
         done = subprocess.run(["bash", str(scripts / "mps"), *arguments], capture_output=True, text=True, timeout=30, env={
-            **os.environ, "PKNUMBA_MPS_DIR": str(tmp_path / "mps"), "DIARY": str(diary), **environment})
+            **os.environ, "CUDA_VISIBLE_DEVICES": "", "PKNUMBA_MPS_DIR": str(tmp_path / "mps"), "DIARY": str(diary), **environment})
         return done.returncode, done.stdout + done.stderr, diary.read_text().splitlines()
 
     return run
@@ -65,6 +66,12 @@ def test_a_service_started_by_hand_stays(mps):
     assert mps("run", "-n", "2", "x", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="30")[2][-2:] == ["share 30", "alive"]
     assert "alive" not in mps("stop")[1] and mps("status")[1] == "mps: not running\n"
     assert "CUDA_MPS_PIPE_DIRECTORY=" in mps("env")[1]
+
+
+@pytest.mark.parametrize("service, clients", [("1", "0"), ("3,1", "0,1"), ("GPU-5a", "GPU-5a")])
+def test_clients_use_the_numbers_of_the_service(mps, service, clients):
+    diary = mps("run", "-n", "2", "x", CUDA_VISIBLE_DEVICES=service)[2]
+    assert diary[0] == f"started with {service}" and f"clients see {clients}" in diary
 
 
 @pytest.mark.parametrize("arguments, text", [
