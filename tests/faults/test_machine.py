@@ -188,7 +188,8 @@ def test_a_thousand_local_worlds(executor, request):
         if number in (200, 1000):
             seen.append(held())
     (m0, f0, n0), (m1, f1, n1) = seen
-    assert m1 - m0 < 4096 and f1 <= f0 and n1 <= n0 + 4, seen
+    # the C library maps and unmaps room for threads as they come to run at once: a few, where a leak of worlds would be hundreds
+    assert m1 - m0 < 4096 and f1 <= f0 and n1 <= n0 + 40, seen
     if executor == "gpu":
         assert stand_in.live() == 0
     assert not [t for t in threading.enumerate() if t.name.startswith("rank ")]
