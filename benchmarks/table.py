@@ -1,8 +1,8 @@
 """Markdown tables of the newest result of every case in benchmarks/results/*.jsonl.
 
     python benchmarks/table.py                     prints all of them
-    python benchmarks/table.py --write README.md   puts them between the markers of that file: into README.md one table of the bfloat16
-                                                   cases with a baseline that is not ours, into others a section for each kind of result
+    python benchmarks/table.py --write README.md   puts them between the markers of that file: into README.md one table of a few cases
+                                                   against others' work, into other files a section for each kind of result
     python benchmarks/table.py --check README.md   exit status 1 if the file holds others
 """
 
@@ -16,10 +16,9 @@ import micro_table
 
 RESULTS = Path(__file__).resolve().parent / "results"
 BEGIN, END = "<!-- results: made by benchmarks/table.py -->", "<!-- end of results -->"
-COLUMNS = ("operator", "shape", "dtype", "ranks / GPUs", "time", "TFLOP/s", "baseline", "ratio", "rel. error", "card, commit")
-#: Columns of a section, and those of them that are said once, above the table, where all of its rows agree.
-SPLIT = ("operator", "shape", "dtype", "ranks / GPUs", "time", "TFLOP/s", "against", "its time", "ratio", "more", "rel. error", "card",
-         "commit")
+#: Columns of a table, and those of them that are said once, above the table, where all of its rows agree.
+COLUMNS = ("operator", "shape", "dtype", "ranks / GPUs", "time", "TFLOP/s", "against", "its time", "ratio", "more", "rel. error", "card",
+           "commit")
 SHARED = ("dtype", "ranks / GPUs", "TFLOP/s", "against", "its time", "ratio", "more", "rel. error", "card")
 EMPTY = "-"
 
@@ -44,16 +43,25 @@ def shown_time(us):
 #: How B lies in memory, by the layout of a result; how rows are spread over groups.
 LAYOUTS = {"nt": ", B as (N, K)", "nn": ", B as (K, N)", "causal": ", causal"}
 SPREADS = {"even": ", even", "random": ", random", "half": ", half in one group"}
-#: Shapes of gemm on one GPU that stand in the README; docs/performance.md has all.
-SHOWN = {(n, n, n) for n in (1024, 2048, 4096, 8192, 16384)} | {(16384, 16384, 2048), (8192, 8192, 1024), (4096, 4096, 4104)}
 #: Rivals: how the names of baselines begin that are not ours.
 RIVALS = ("cublas", "NCCL", "cuDNN", "torch")
+#: Operator -> shapes that stand in the README; of an operator that is not here the largest.
+HEADLINES = {"gemm": [(2048,) * 3, (4096,) * 3, (8192,) * 3, (8192, 8192, 1024)],
+             "attention": [(4, 16, 16, 8192, 128), (16, 16, 16, 1536, 128)], "grouped_gemm": [(8192, 32, 7168, 2048)],
+             "gemm_all_reduce": [(8192, 8192, 4096)], "gemm_reduce_scatter": [(8192, 8192, 4096)], "all_gather_gemm": [(8192, 8192, 4096)],
+             "all_reduce": [(32768,), (134217728,)], "all_gather": [(67108864,)], "reduce_scatter": [(134217728,)],
+             "all_to_all": [(134217728,)]}
 
 
-def short(r):
-    """Whether a result stands in the README: bfloat16, against a rival; of gemm the shapes that are ``SHOWN``."""
-    rival = r["dtype"] == "bfloat16" and (r.get("baseline") or "").startswith(RIVALS)
-    return rival and (r["op"] != "gemm" or tuple(r["shape"]) in SHOWN)
+def headlines(results):
+    """The results for the README: bfloat16, against a rival, each operator's HEADLINES; no variants of operators, layouts and spreads."""
+    found = [r for r in results if r["dtype"] == "bfloat16" and (r.get("baseline") or "").startswith(RIVALS)
+             and (r["op"].startswith("launch") or "(" not in r["op"]) and r.get("layout") != "nn" and r.get("spread") in (None, "even")
+             and (r["op"] != "gemm" or r["world"] == 1)]
+    largest = {}
+    for r in found:
+        largest[r["op"]] = max(largest.get(r["op"], ()), tuple(r["shape"]), key=prod)
+    return [r for r in found if tuple(r["shape"]) in HEADLINES.get(r["op"], [largest[r["op"]]])]
 
 
 def _overhead(r):
@@ -105,33 +113,32 @@ def cells(r):
     return {"operator": r["op"] + LAYOUTS.get(r.get("layout"), "") + SPREADS.get(r.get("spread"), ""),
             "shape": " x ".join(map(str, r["shape"])), "dtype": r["dtype"], "ranks / GPUs": f"{r['world']} / {r['gpus']}",
             "time": shown_time(r["time_us"]), "TFLOP/s": f"{r['tflops']:.0f}" if r.get("tflops") else EMPTY,
-            "baseline": EMPTY if name == EMPTY else f"{name}: {time}", "against": name, "its time": time,
+            "against": name, "its time": time,
             "ratio": f"{r['ratio']:.2f}" if r.get("ratio") else EMPTY,
             "rel. error": f"{r['rel_error']:.1e}" if r.get("rel_error") is not None else EMPTY,
-            "more": more(r) or EMPTY, "card, commit": f"{r['card']}, {r['commit']}", "card": r["card"], "commit": r["commit"]}
+            "more": more(r) or EMPTY, "card": r["card"], "commit": r["commit"]}
 
 
-def grid(rows, columns=COLUMNS):
+def grid(rows, columns):
     """Markdown of rows of cells."""
     lines = [columns, ["---"] * len(columns), *([row[name] for name in columns] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |".replace(" --- ", "---") for line in lines)
 
 
-def table(folder=RESULTS, keep=lambda r: True):
-    """One table of the results to keep, or a sentence that there is none yet."""
-    rows = [cells(r) for r in newest(folder) if keep(r)]
-    return grid(rows) if rows else "Nothing has been measured yet."
+def table(results, columns=COLUMNS):
+    """What all results share, and their table without it, by operator, ranks and size; a sentence where there is none yet."""
+    if not results:
+        return "Nothing has been measured yet."
+    rows = [cells(r) for r in sorted(results, key=lambda r: (r["op"], r["world"], prod(r["shape"]), r.get("baseline") or ""))]
+    same = {name: rows[0][name] for name in columns if name in SHARED and len({row[name] for row in rows}) == 1}
+    told = [text if name in ("dtype", "card") else f"{name} {text}" for name, text in same.items() if text != EMPTY]
+    return f"All rows: {', '.join(told)}.\n\n{grid(rows, [c for c in columns if c not in same])}"
 
 
 def section(title, results):
-    """A heading, what all rows share, their table by operator, ranks and size, and the commands that made them."""
-    results = sorted(results, key=lambda r: (r["op"], r["world"], prod(r["shape"]), r.get("baseline") or ""))
-    rows = [cells(r) for r in results]
-    same = {name: rows[0][name] for name in SHARED if len({row[name] for row in rows}) == 1}
-    told = [text if name in ("dtype", "card") else f"{name} {text}" for name, text in same.items() if text != EMPTY]
+    """A heading, the table and the commands that made its rows."""
     commands = dict.fromkeys(f"`{micro_table.command(r)}`" for r in results)
-    return "\n\n".join([f"### {title}", f"All rows: {', '.join(told)}.", grid(rows, [c for c in SPLIT if c not in same]),
-                        f"Made by {', '.join(commands)}."])
+    return f"### {title}\n\n{table(results)}\n\nMade by {', '.join(commands)}."
 
 
 def sections(folder=RESULTS):
@@ -166,7 +173,7 @@ def main():
         print(sections())
         return 0
     text = path.read_text()
-    new = replaced(text, table(keep=short) if path.name == "README.md" else sections())
+    new = replaced(text, table(headlines(newest(RESULTS))) if path.name == "README.md" else sections())
     if args.check:
         return 0 if new == text else 1
     path.write_text(new)

@@ -25,9 +25,19 @@ def table():
 def test_newest_of_each_case(table, tmp_path):
     lines = [LINE, {**LINE, "world": 2}, {**LINE, "time_us": 1500.0, "ratio": 1.25}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    rows = table.table(tmp_path).splitlines()[2:]
+    head, _, *rows = table.table(table.newest(tmp_path)).splitlines()[2:]
     assert len(rows) == 2 and "1.50 ms" in rows[0] and "| 1.25 |" in rows[0] and "2 / 1" in rows[1]
-    assert all(row.count("|") == len(table.COLUMNS) + 1 for row in rows)
+    assert all(row.count("|") == head.count("|") for row in rows)
+    assert table.table([]) == "Nothing has been measured yet."
+
+
+def test_headlines(table):
+    """Of an operator a few shapes, against others' work only, of one that is not listed the largest."""
+    new = {**LINE, "op": "weave", "baseline": "torch.weave"}
+    lines = [LINE, {**LINE, "shape": [8192] * 3}, {**LINE, "shape": [8192] * 3, "layout": "nn"}, {**LINE, "shape": [4096] * 3, "world": 2},
+             {**LINE, "shape": [4096] * 3, "dtype": "float16"}, new, {**new, "shape": [64, 64, 65]}, {**new, "op": "weave (loose)"},
+             {**new, "shape": [640, 64, 65], "baseline": "ours"}]
+    assert [(r["op"], r["shape"]) for r in table.headlines(lines)] == [("gemm", [8192] * 3), ("weave", [64, 64, 65])]
 
 
 def test_sections(table, tmp_path):
