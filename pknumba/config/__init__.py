@@ -5,11 +5,11 @@ from .attention import (AttentionConfig, DecodeAttentionConfig, RingAttentionCon
 from .choosing import _GEMMS, best, hides_adds  # noqa: F401 - tests go through all that ship
 from .comm import CommConfig, NormConfig
 from .kept import tuned, tuned_state
-from .moe import ACTIVATIONS, GroupedGemmConfig, MoeConfig, best_experts, best_groups
+from .moe import ACTIVATIONS, ExpertConfig, GroupedGemmConfig, MoeConfig, best_experts, best_groups
 from .products import AllGatherGemmConfig, GemmAllReduceConfig, GemmAllToAllConfig, GemmConfig, GemmReduceScatterConfig
 
 __all__ = ["AttentionConfig", "DecodeAttentionConfig", "RingAttentionConfig", "UlyssesAttentionConfig", "attention_config",
            "decode_config", "GemmConfig", "GemmAllReduceConfig", "GemmReduceScatterConfig", "AllGatherGemmConfig",
            "GroupedGemmConfig", "CommConfig", "NormConfig", "best", "best_groups", "tuned", "tuned_state", "GemmAllToAllConfig",
            "hides_adds"]
-__all__ += ["ACTIVATIONS", "MoeConfig", "best_experts"]
+__all__ += ["ACTIVATIONS", "ExpertConfig", "MoeConfig", "best_experts"]

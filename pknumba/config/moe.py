@@ -45,17 +45,33 @@ def best_groups(rows, groups, n, k, num_sms, base=None):
 
 
 @dataclass(frozen=True)
-class MoeConfig(GroupedGemmConfig):
-    """A product of groups of rows that come from all ranks, or go back to them.
+class ExpertConfig(GroupedGemmConfig):
+    """A product of experts' rows on one rank.
 
     Attributes:
-        comm_sms: SMs whose warps carry rows; the others compute. piece_m: rows that a warp fetches before it tells.
         activation: "none", "relu", "silu" or "gelu" of the product, before it is rounded.
+    """
+
+    activation: str = "none"
+
+    def check(self):
+        """Raise ConfigError unless sm_90 can run it."""
+        super().check()
+        insist(self, [
+            (self.activation in ACTIVATIONS, f"activation = {self.activation!r}. It must be one of {', '.join(ACTIVATIONS)}.")])
+
+
+@dataclass(frozen=True)
+class MoeConfig(ExpertConfig):
+    """A product of experts' rows that come from all ranks, or go back to them.
+
+    Attributes:
+        comm_sms: SMs whose warps carry rows; the others compute. piece_m: rows that a warp fetches before it tells. A world of one rank has
+            no use for either.
     """
 
     comm_sms: int = 16
     piece_m: int = 4
-    activation: str = "none"
 
     runtime: ClassVar[tuple] = ("comm_sms",)
     turns: ClassVar[bool] = False           # helpers that wait and tell need the registers that turns would
@@ -67,8 +83,7 @@ class MoeConfig(GroupedGemmConfig):
             (not self.ping_pong, "ping_pong with communicators. Their helpers leave too few registers. Use consumers that share a tile."),
             (self.comm_sms >= 1, f"comm_sms = {self.comm_sms}. At least one SM must carry rows."),
             (self.piece_m >= 1 and self.tile_m % max(self.piece_m, 1) == 0, f"piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces "
-             "are equal. Use a divisor."),
-            (self.activation in ACTIVATIONS, f"activation = {self.activation!r}. It must be one of {', '.join(ACTIVATIONS)}.")])
+             "are equal. Use a divisor.")])
 
 
 #: Bytes per second that an SM's warps carry within a device (measured on an H200: a layer 4096 x 2 of 8, 4096 x 14336, fed by one), and

@@ -2,8 +2,7 @@
 
 from ..config import MoeConfig
 from ..primitives import carry, div, i32, least, look, mod, post, store_async_wait, wait_until, weigh
-from ..templates import Experts, Template, combine, each
-from ..tiles import Role, shared
+from ..templates import Experts, Tokens, combine
 from .grouped_gemm import GroupedGemm
 
 
@@ -11,7 +10,7 @@ class MoeCombine(Experts, GroupedGemm):
     """Compute SMs multiply tiles of rows; communicators send each row that is complete to its token's rank, where it has a place for
     each slot. Rows of this rank's own tokens stay where they are. The call ends when everything has landed everywhere."""
 
-    config = MoeConfig
+    config, alone = MoeConfig, GroupedGemm
     tensors, symmetric, counters = ("A", "B", "C", "ends", "source", "Z"), ("Z",), ("done", "left")
     kinds = {**GroupedGemm.kinds, "source": "int32"}
 
@@ -49,37 +48,12 @@ class MoeCombine(Experts, GroupedGemm):
             carry(g.Z, mod(name, g.slots), g.C, task.id, div(name, g.slots))
 
 
-class MoeSum(Template):
+class MoeSum(Tokens):
     """What every warp of a device does once all rows are there: the weighted sums of tokens."""
 
-    config = MoeConfig
     tensors = ("out", "C", "Z", "place", "weights")
     kinds = {"place": "int32", "weights": "float32"}
-    numbers = dict.fromkeys("tasks blocks tokens top_k capacity".split(), 1)
-
-    @staticmethod
-    def shared(cfg):
-        return shared()
-
-    @classmethod
-    def roles(kernel, cfg):
-        """Warps, all alike."""
-        return {"communicator": Role("communicator", "warp", 16)}
-
-    @classmethod
-    def all_counters(kernel):
-        """None: nobody is waited for."""
-        return ()
-
-    @classmethod
-    def registers(kernel, cfg):
-        """As launched."""
-        return 0, 0
-
-    @classmethod
-    def driver(kernel, role):
-        """Tokens one after the other."""
-        return each
+    numbers = {**Tokens.numbers, "capacity": 1}
 
     @staticmethod
     def communicator(cfg, g, s, task):          # a warp: a token of this rank
@@ -99,8 +73,8 @@ def moe_combine(world, Y, routes, B, weights, *, out=None, config=None, stream=N
         config: MoeConfig; chosen by shape if None. stream: as in ``gemm``.
 
     Returns: out (T, N). Each row of a product is rounded once to the dtype, a token's sum is made in float32 in the order of its slots
-    and rounded once: the same bits each time. Slots that were dropped count as zero. The world keeps symmetric memory of T * k * N
-    elements for this shape.
+    and rounded once: the same bits each time. Slots that were dropped count as zero. A world of several ranks keeps symmetric memory of
+    T * k * N elements for this shape.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, ContractError, WorldError on every rank, before anything is launched;
     HangError if a rank does not come.

@@ -41,25 +41,23 @@ class CombineCall(ExpertCall):
                                      lambda found: {"Y.shape": list(found[0].shape), "top k": found[2].shape[1],
                                                     "N": found[1].shape[2], "dtype": found[0].dtype, "config": repr(config)})
         self.stream = stream_source(world, stream, Y)
-        (tokens, top_k), n, k, tables = w.shape, b.shape[2], b.shape[1], routes.tables
+        top_k, n, k, tables = w.shape[1], b.shape[2], b.shape[1], routes.tables
         if 0 in (n, k):
             raise ShapeError(f"{self.name}: B has shape {tuple(b.shape)}. None of its last dimensions may be 0. Leave the call out.")
         cfg = self._configured(config, tables.slots, -(-tables.experts // world.size), n, k, y.dtype, columns)
         numbers = self._numbers(cfg, tables, n, k)
         at = stream if stream is None else self.stream()
-        workspace, first = self._workspace(cfg, tables, n, k, top_k, numbers["bands"], at)
-        if first:
+        workspace, first = self._workspace(cfg, tables, n, k, top_k, numbers, at)
+        if first and not self.alone:
             workspace.landing = world.symmetric((tables.slots, n), y.dtype)
-            workspace.sums = Workspace(adder, world, cfg, 1)
-        products, landed = self._buffer(workspace, tables.capacity, n, y.dtype), self._shared(workspace.landing)
+        products = self._buffer(workspace, tables.capacity, n, y.dtype)
+        landed = products if self.alone else self._shared(workspace.landing)
         matrices = {"A": ragged(self._operand(y)), "B": self._experts(b, columns), "C": ragged(products), "ends": tables.row(tables.ends),
                     "source": tables.row(tables.source), "Z": landed}
-        self.launches.append(prepare(kernel, world, cfg, matrices, numbers, workspace).fire)
-        if tokens:
-            blocks = max(1, min(world.num_sms, -(-tokens // 16)))
+        self.launches.append(prepare(self.kernel, world, cfg, matrices, numbers, workspace).fire)
+        if w.shape[0]:
             sums = {"out": self._result(out, c), "C": products, "Z": landed, "place": tables.row(tables.place), "weights": self._weights(w)}
-            numbers = {"tasks": 0, "blocks": 0, "tokens": tokens, "top_k": top_k, "capacity": tables.capacity}
-            self.launches.append(prepare(adder, world, cfg.replace(comm_sms=blocks), sums, numbers, workspace.sums).fire)
+            self._of_tokens(adder, workspace, y.dtype, w.shape, sums, capacity=tables.capacity)
         self._ready(first)
 
     def _weights(self, w):

@@ -62,13 +62,15 @@ class DispatchCall(ExpertCall):
         cfg = self._configured(config, slots, -(-given.experts // world.size), n, h, given.x.dtype, given.columns, **changes)
         self._route(*route, tables, given.indices, at)
         numbers = self._numbers(cfg, tables, n, h, top_k=top_k)
-        workspace, first = self._workspace(cfg, tables, n, h, top_k, numbers["bands"], at)
+        workspace, first = self._workspace(cfg, tables, n, h, top_k, numbers, at)
         from ..runtime import arrays
-        c = arrays.describe(self.out, "out")
-        matrices = {"A": ragged(self._buffer(workspace, given.capacity, h, given.x.dtype)), "B": self._experts(given.b, given.columns),
-                    "C": ragged(self._kept(self.out, c)), "ends": tables.row(tables.ends), "source": tables.row(tables.source),
-                    "X": self._tokens(X, given, at)}
-        self.launches.append(prepare(kernel, world, cfg, matrices, numbers, workspace).fire)
+        c, rows = arrays.describe(self.out, "out"), self._buffer(workspace, given.capacity, h, given.x.dtype)
+        x = self._operand(given.x) if self.alone else self._tokens(X, given, at)
+        if self.alone and t:
+            self._of_tokens(kernel.before, workspace, given.x.dtype, self.shape, {"A": rows, "X": x, "place": tables.row(tables.place)})
+        matrices = {"A": ragged(rows), "B": self._experts(given.b, given.columns), "C": ragged(self._kept(self.out, c)),
+                    "ends": tables.row(tables.ends), "source": tables.row(tables.source), "X": x}
+        self.launches.append(prepare(self.kernel, world, cfg, matrices, numbers, workspace).fire)
         self._ready(first)
 
     def _tokens(self, X, given, at):

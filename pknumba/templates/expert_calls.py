@@ -1,12 +1,13 @@
 """What calls of kernels of experts have in common: tables of a shape, and how they are packed."""
 
 import itertools
+from dataclasses import fields as fields_of
 from math import prod
 
 from .. import config as configs
 from .agreement import least_sms
 from .arguments import check_world
-from .call import Matrix, Workspace, check_sms
+from .call import Matrix, Workspace, check_sms, prepare
 from .fast import is_symmetric
 from .forms import share
 from .geometry import View
@@ -74,14 +75,18 @@ class Tables:
 
 
 class ExpertCall(GroupedCall):
-    """What dispatch and combine have in common."""
+    """What dispatch and combine have in common. On one rank nothing travels: all SMs bring rows to their places before, or sum them
+    afterwards, and the product is that of the kernel's ``alone``.
+    """
 
     #: Whether results are carried to other ranks, or inputs from all.
     returns = False
 
     def _start(self, kernel, world):
-        self.name, self.kernel, self.world = kernel.title or kernel.__name__, kernel, world
+        self.name, self.world = kernel.title or kernel.__name__, world
         check_world(self.name, world)
+        self.alone = world.size == 1
+        self.kernel = kernel.alone if self.alone else kernel
         self.before, self.after, self.scratch, self.launches = [], [], [], []
 
     def run(self, stream):
@@ -91,28 +96,40 @@ class ExpertCall(GroupedCall):
 
     def _configured(self, config, rows, groups, n, k, dtype, columns, **changes):
         """The configuration given, or the best one, the same on every rank."""
-        sms = least_sms(self.world)
-        cfg = config or configs.best_experts(rows, groups, n, k, sms, self.kernel.config(), self.world.size, self.returns)
+        sms, cfg = least_sms(self.world), config
+        if self.alone:
+            base = configs.ExpertConfig(**{f.name: getattr(config, f.name) for f in fields_of(configs.ExpertConfig)} if config else {})
+            cfg = base if config else configs.best_groups(rows, groups, n, k, sms, base)
+        elif cfg is None:
+            cfg = configs.best_experts(rows, groups, n, k, sms, self.kernel.config(), self.world.size, self.returns)
         cfg = cfg.replace(dtype=dtype, b_transposed=columns, **changes)
         cfg.check()
         check_sms(self.kernel, cfg, sms)
         return cfg
 
     def _numbers(self, cfg, tables, n, k, **more):
-        sms = self.world.num_sms - cfg.comm_sms
+        sms = self.world.num_sms - self.kernel.comm_sms(cfg)
         numbers = numbers_of(cfg, tables.capacity, tables.mine, n, k, sms)
         blocks, expected = min(numbers["tasks"], sms), min(tables.slots, tables.capacity)       # rows, if the router is even
         numbers.update(lead=round(expected / cfg.tile_m * numbers["cols"] / max(1, blocks)), blocks=blocks, slots=tables.slots,
-                       bands=-(-tables.capacity // cfg.tile_m), **more)
+                       bands=-(-tables.capacity // cfg.tile_m), tasks=max(1, numbers["tasks"]), **more)     # no group: a block finds none
         return {name: numbers[name] for name in self.kernel.numbers}
 
-    def _workspace(self, cfg, tables, n, k, top_k, counters, stream):
+    def _workspace(self, cfg, tables, n, k, top_k, numbers, stream):
         """Counters of a shape, the same number on every rank; and whether they are new."""
-        key = "workspace", self.kernel, cfg, tables.slots, tables.experts, tables.capacity, n, k, top_k, stream
+        key = "workspace", self.kernel, self.returns, cfg, tables.slots, tables.experts, tables.capacity, n, k, top_k, stream
         first = key not in self.world.cache
         if first:
-            self.world.cache[key] = Workspace(self.kernel, self.world, cfg, counters)
+            self.world.cache[key] = Workspace(self.kernel, self.world, cfg, numbers.get("bands", 1))
         return self.world.cache[key], first
+
+    def _of_tokens(self, kernel, workspace, dtype, shape, matrices, **more):
+        """The launch of a kernel of this rank's tokens, (T, k) slots."""
+        cfg = configs.MoeConfig(dtype=dtype, comm_sms=max(1, min(self.world.num_sms, -(-shape[0] // 16))))
+        if not hasattr(workspace, "tokens"):
+            workspace.tokens = Workspace(kernel, self.world, cfg, 1)
+        numbers = {"tasks": 0, "blocks": 0, "tokens": shape[0], "top_k": shape[1], **more}
+        self.launches.append(prepare(kernel, self.world, cfg, matrices, numbers, workspace.tokens).fire)
 
     def _buffer(self, workspace, rows, cols, dtype):
         """Memory of this rank that a workspace keeps."""

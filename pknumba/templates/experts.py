@@ -4,8 +4,10 @@ Rows move in *bands* of tile_m rows from row 0 on, wherever groups begin. A coun
 whatever the router says: who finds rows missing in a band adds them before it does anything else.
 """
 
+from ..config import MoeConfig
 from ..primitives import (announce, await_all, div, i32, keep_epoch, least, look, mod, most, post, signal_all, sync, times, wait_until)
-from ..tiles import Role, Task
+from ..tiles import Role, Task, shared
+from .base import Template
 from .groups import Grouped
 
 
@@ -47,6 +49,41 @@ class Experts(Grouped):
     def total(cfg, g):
         """Rows of all groups."""
         return look(g.ends, i32(g.groups - 1)) if g.groups > 0 else i32(0)
+
+
+class Tokens(Template):
+    """What every warp of a device does with this rank's tokens, one after the other, in its role ``communicator``. Nobody is waited for.
+
+    Numbers: ``tokens``; ``top_k``: slots of each.
+    """
+
+    config = MoeConfig
+    kinds = {"place": "int32"}
+    numbers = dict.fromkeys("tasks blocks tokens top_k".split(), 1)
+
+    @staticmethod
+    def shared(cfg):
+        return shared()
+
+    @classmethod
+    def roles(kernel, cfg):
+        """Warps, all alike."""
+        return {"communicator": Role("communicator", "warp", 16)}
+
+    @classmethod
+    def all_counters(kernel):
+        """None: nobody is waited for."""
+        return ()
+
+    @classmethod
+    def registers(kernel, cfg):
+        """As launched."""
+        return 0, 0
+
+    @classmethod
+    def driver(kernel, role):
+        """Tokens one after the other."""
+        return each
 
 
 def loading(kernel, play):

@@ -3,10 +3,10 @@
 import pytest
 
 from pknumba import config, lowering
-from pknumba.config import CommConfig, MoeConfig
+from pknumba.config import CommConfig, ExpertConfig, MoeConfig
 from pknumba.kernels import GroupedGemm, MoeCombine, MoeDispatchGemm
 from pknumba.kernels.moe_combine import MoeSum
-from pknumba.kernels.moe_dispatch_gemm import Route
+from pknumba.kernels.moe_dispatch_gemm import MoeGather, Route
 
 from .test_cubins import expect_instructions, expect_main_loop, expect_panels_handed_over, released
 
@@ -18,7 +18,9 @@ SHIPPED = [fields for fields, *_ in config._GEMMS]
 def cases():
     """(kernel, configuration): every way to share tiles, the widest and the narrowest; dtypes and layouts of B in turn."""
     for i, fields in enumerate([SHIPPED[1], SHIPPED[0], SHIPPED[2], SHIPPED[1], SHIPPED[5]]):
-        cfg = GroupedGemm.config(b_transposed=i % 2 == 0, dtype=("bfloat16", "float16")[i // 2 % 2], **fields)
+        activation = {"activation": "silu"} if i == 1 else {}                  # a layer's first product on one rank
+        kind = ExpertConfig if activation else GroupedGemm.config
+        cfg = kind(b_transposed=i % 2 == 0, dtype=("bfloat16", "float16")[i // 2 % 2], **activation, **fields)
         yield pytest.param(GroupedGemm, cfg, id=f"{i}-{'nk' if cfg.b_transposed else 'kn'}")
 
 
@@ -72,9 +74,13 @@ def test_route(disassemble):
     assert counts["VOTE"] + counts["VOTEU"] and counts["POPC"] and not counts["CALL"]
 
 
-def test_sum(disassemble):
-    cubin, record = lowering.build(MoeSum.plan(MoeConfig()))
+@pytest.mark.parametrize("kernel", [MoeGather, MoeSum])
+def test_tokens(kernel, disassemble):
+    """Rows move in units of 16 bytes, many of them loaded before the first is used; nothing is read before the last kernel has ended."""
+    cubin, record = lowering.build(kernel.plan(MoeConfig()))
     assert (record["spill"], record["stack"], record["notices"], record["threads"]) == (0, 0, [], 512)
     code = disassemble(cubin)
-    assert code.find("LDG.E.128.STRONG.SYS") and code.find("STG.E.128.STRONG.SYS") and code.counts()["FFMA"] and not code.counts()["CALL"]
+    loads, stores = code.find("LDG.E.128.STRONG.SYS"), code.find("STG.E.128.STRONG.SYS")
+    assert loads and stores and sum(n < stores[0] for n in loads) >= 4 and not code.counts()["CALL"]
+    assert bool(code.counts()["FFMA"]) == (kernel is MoeSum)
     assert code.find("ACQBULK")[0] < code.find("LDG")[0]
