@@ -81,10 +81,9 @@ def _(to, source, number, box, unroll, to_slot, slot, peer):
     def emit(p, to_at, source_at, number, box, _, to_slot, slot, peer):
         here, there = u.base(p, source_at, slot, peer), u.base(p, to_at, to_slot)
         aligned = u.all_aligned(p, (source_at, to_at))
-        units = u.units(p, box, number)
-        whole = [u.whole(p, x, aligned) for x in units]
-        words = u.load(p, here, [u.offset(p, source_at, x) for x in units], whole)
-        u.store(p, there, [u.offset(p, to_at, x) for x in units], whole, words)
+        (offsets, targets), left = u.places(p, box, number, (source_at, to_at))
+        whole = [u.whole(p, n, aligned) for n in left]
+        u.store(p, there, targets, whole, u.load(p, here, offsets, whole))
         for x in u.others(p, box, number, aligned):
             start, target = (p.b.add(base, u.offset(p, at, x)) for base, at in ((here, source_at), (there, to_at)))
             for i in p.loop(x.left):
@@ -129,9 +128,8 @@ def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast,
     def emit(p, to_at, source_at, number, box, _, __, to_slot, slot, ___, ____, more_at):
         tensors = [source_at, to_at] + ([more_at] if given else [])
         aligned = u.all_aligned(p, tensors)
-        units = u.units(p, box, number)
-        whole = [u.whole(p, x, aligned) for x in units]
-        offsets, targets = ([u.offset(p, at, x) for x in units] for at in (source_at, to_at))
+        (offsets, targets, *rest), left = u.places(p, box, number, tensors)
+        whole = [u.whole(p, n, aligned) for n in left]
         if multicast:
             words = u.load(p, u.multicast(p, source_at, slot), offsets, whole, u.switch("ld_reduce", op))
             values = u.values(p, words)
@@ -139,7 +137,7 @@ def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast,
             ahead = max(1, 4 // u.unroll)                       # as many loads in flight for few units as for many
             values = _total(p, u, op, source_at, slot, lambda base: u.values(p, u.load(p, base, offsets, whole)), ahead)
         if given:
-            own = u.values(p, u.load(p, u.base(p, more_at, slot), [u.offset(p, more_at, x) for x in units], whole))
+            own = u.values(p, u.load(p, u.base(p, more_at, slot), rest[0], whole))
             values = [u.combine(p, op, a, b) for a, b in zip(values, own)]
         if given or not multicast:
             words = u.words(p, values)

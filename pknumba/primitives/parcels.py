@@ -171,7 +171,7 @@ def _received(p, arrived, inbox_at, box, call, unit, index):
 def _load(p, u, tensor_at, unit, slot):
     """The four words of a unit; elements beyond its end are zero."""
     base, offset = u.base(p, tensor_at, slot), u.offset(p, tensor_at, unit)
-    whole = u.whole(p, unit, u.aligned(p, tensor_at))
+    whole = u.whole(p, unit.left, u.aligned(p, tensor_at))
     words = p.variable(p.array(p.i32, 4), [0] * 4)
     with p.when(whole):
         p.b.store(p.pack(u.load(p, base, [offset], [whole])), words)
@@ -189,7 +189,7 @@ def _load(p, u, tensor_at, unit, slot):
 def _store(p, u, tensor_at, unit, slot, words):
     """Four words to a unit; elements beyond its end are not written."""
     base, offset = u.base(p, tensor_at, slot), u.offset(p, tensor_at, unit)
-    whole = u.whole(p, unit, u.aligned(p, tensor_at))
+    whole = u.whole(p, unit.left, u.aligned(p, tensor_at))
     u.store(p, base, [offset], [whole], words)
     with p.when(p.b.not_(whole)):
         for e in range(u.width):

@@ -67,9 +67,8 @@ def _(tensor, box, row, part, parts, unroll):
             p.b.store(one, total)
 
         for number in _pieces(p, u, box, part, parts):
-            units = u.units(p, box, number)
-            whole = [u.whole(p, x, aligned) for x in units]
-            add(u.values(p, u.load(p, base, [u.offset(p, tensor_at, x) for x in units], whole)))
+            (offsets,), left = u.places(p, box, number, (tensor_at,))
+            add(u.values(p, u.load(p, base, offsets, [u.whole(p, n, aligned) for n in left])))
             for x in u.others(p, box, number, aligned):
                 start = p.b.add(base, u.offset(p, tensor_at, x))
                 for i in p.loop(x.left):
@@ -147,12 +146,11 @@ def _(to, source, weight, box, row, part, parts, unroll, total, eps):
         there, here, gain = (u.base(p, at, slot) for at, slot in zip(tensors, (row, row, p.const(0))))
         aligned = u.all_aligned(p, tensors)
         for number in _pieces(p, u, box, part, parts):
-            units = u.units(p, box, number)
-            whole = [u.whole(p, x, aligned) for x in units]
-            x, w = (u.values(p, u.load(p, base, [u.offset(p, at, unit) for unit in units], whole))
-                    for base, at in ((here, source_at), (gain, weight_at)))
+            (targets, *offsets), left = u.places(p, box, number, tensors)
+            whole = [u.whole(p, n, aligned) for n in left]
+            x, w = (u.values(p, u.load(p, base, at, whole)) for base, at in zip((here, gain), offsets))
             words = u.words(p, [p.b.fmul(p.b.fmul(a, scale), b) for a, b in zip(x, w)])
-            u.store(p, there, [u.offset(p, to_at, unit) for unit in units], whole, words)
+            u.store(p, there, targets, whole, words)
             for unit in u.others(p, box, number, aligned):
                 target, start, factor = (p.b.add(base, u.offset(p, at, unit)) for base, at in zip((there, here, gain), tensors))
                 for i in p.loop(unit.left):

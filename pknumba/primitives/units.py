@@ -33,22 +33,52 @@ class Units:
         self.width = UNIT // self.itemsize
 
     # ---- where a unit lies
-    def unit(self, p, box, number):
-        """The unit of that number of a box (n1, n2, units of a row, elements of a row's last unit, units in all)."""
-        b, (n1, n2, per_row, last, total) = p.b, box
+    def _find(self, p, box, number):
+        """((i0, i1, i2) of a unit's row, its number in the row)."""
+        b, (n1, n2, per_row, *_) = p.b, box
         row = b.udiv(number, per_row)
-        at = b.sub(number, b.mul(row, per_row))
         outer = b.udiv(row, n2)
         i0 = b.udiv(outer, n1)
-        left = b.select(b.icmp_unsigned("==", b.add(at, p.const(1)), per_row), last, p.const(self.width))
-        left = b.select(b.icmp_unsigned("<", number, total), left, p.const(0))
-        index = i0, b.sub(outer, b.mul(i0, n1)), b.sub(row, b.mul(outer, n2))
-        return Unit(index, b.mul(p.wide(at), p.const(UNIT, p.i64)), left)
+        return (i0, b.sub(outer, b.mul(i0, n1)), b.sub(row, b.mul(outer, n2))), b.sub(number, b.mul(row, per_row))
 
-    def units(self, p, box, piece):
-        """The lane's units of that piece."""
-        first = p.b.add(p.lane(), p.scale(piece, 32 * self.unroll))
-        return [self.unit(p, box, p.b.add(first, p.const(32 * i))) for i in range(self.unroll)]
+    def _left(self, p, box, number, at):
+        """Elements of a unit, which is the at-th of its row."""
+        b, (*_, per_row, last, total) = p.b, box
+        left = b.select(b.icmp_unsigned("==", b.add(at, p.const(1)), per_row), last, p.const(self.width))
+        return b.select(b.icmp_unsigned("<", number, total), left, p.const(0))
+
+    def _bytes(self, p, units):
+        return p.b.mul(p.wide(units), p.const(UNIT, p.i64))
+
+    def unit(self, p, box, number):
+        """The unit of that number of a box (n1, n2, units of a row, elements of a row's last unit, units in all)."""
+        index, at = self._find(p, box, number)
+        return Unit(index, self._bytes(p, at), self._left(p, box, number, at))
+
+    def places(self, p, box, piece, tensors):
+        """The lane's units of a piece: ([their offsets in each of the tensors], elements of each).
+
+        Where a piece lies in one row, that row is looked for once: divisions for each unit cost more than the moves.
+        """
+        b, n = p.b, self.unroll
+        first = p.scale(piece, 32 * n)
+        index, begin = self._find(p, box, first)
+        straight = b.or_(b.icmp_unsigned("<=", b.add(begin, p.const(32 * n)), box[2]), b.icmp_unsigned("==", box[2], box[4]))
+        found = [p.variable(p.array(p.i64, n), [0] * n) for _ in tensors]
+        lefts = p.variable(p.array(p.i32, n), [0] * n)
+        numbers = [b.add(b.add(first, p.lane()), p.const(32 * i)) for i in range(n)]
+        with p.when(straight):
+            at = b.add(begin, p.lane())
+            b.store(p.pack([self._left(p, box, x, b.add(at, p.const(32 * i))) for i, x in enumerate(numbers)]), lefts)
+            for slot, tensor_at in zip(found, tensors):
+                start = self.offset(p, tensor_at, Unit(index, self._bytes(p, at), None))
+                b.store(p.pack([b.add(start, p.const(32 * UNIT * i, p.i64)) for i in range(n)]), slot)
+        with p.when(b.not_(straight)):
+            units = [self.unit(p, box, x) for x in numbers]
+            b.store(p.pack([x.left for x in units]), lefts)
+            for slot, tensor_at in zip(found, tensors):
+                b.store(p.pack([self.offset(p, tensor_at, x) for x in units]), slot)
+        return [p.elements(b.load(slot)) for slot in found], p.elements(b.load(lefts))
 
     def offset(self, p, tensor_at, unit):
         """Bytes from the start of a slot to the unit."""
@@ -87,8 +117,9 @@ class Units:
             first = p.b.and_(first, other)
         return first
 
-    def whole(self, p, unit, aligned):
-        return p.b.and_(p.b.icmp_unsigned("==", unit.left, p.const(self.width)), aligned)
+    def whole(self, p, left, aligned):
+        """Whether a unit with that many elements moves as one vector."""
+        return p.b.and_(p.b.icmp_unsigned("==", left, p.const(self.width)), aligned)
 
     # ---- whole units: four 32-bit words each
     def load(self, p, base, offsets, whole, instruction="ld.relaxed.sys.global.v4.b32"):
@@ -118,13 +149,17 @@ class Units:
         p(_STORE[self.itemsize], address, bits)
 
     def others(self, p, box, piece, aligned):
-        """``for unit in units.others(...)``: emit the code for a unit that is not whole; its elements are counted by ``left``."""
+        """``for unit in units.others(...)``: emit the code for a unit that is not whole; its elements are counted by ``left``.
+
+        Nothing is looked for in boxes without such units.
+        """
         b = p.b
         first = b.add(p.lane(), p.scale(piece, 32 * self.unroll))
-        for i in p.loop(p.const(self.unroll)):
+        none = b.and_(aligned, b.icmp_unsigned("==", box[3], p.const(self.width)))
+        for i in p.loop(b.select(none, p.const(0), p.const(self.unroll))):
             unit = self.unit(p, box, b.add(first, p.scale(i, 32)))
             some = b.icmp_unsigned(">", unit.left, p.const(0))
-            with p.when(b.and_(some, b.not_(self.whole(p, unit, aligned)))):
+            with p.when(b.and_(some, b.not_(self.whole(p, unit.left, aligned)))):
                 yield unit
 
     # ---- arithmetic

@@ -163,6 +163,8 @@ class Lanes(Ptx):
 
     def variable(self, ty, init):
         many = isinstance(ty, ir.ArrayType)
-        slot = _Slot([np.zeros(LANES, np.float32)] * (ty.count if many else 1), many)
-        self.b.store([self.real(x) for x in init] if many else self.real(init), slot)
+        kind = ty.element if many else ty
+        values = [self.const(x, kind) for x in (init if many else [init])]
+        slot = _Slot([np.zeros_like(x) for x in values], many)
+        self.b.store(values if many else values[0], slot)
         return slot
