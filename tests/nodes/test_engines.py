@@ -1,5 +1,7 @@
 """The engines: which is chosen, and that device memory arrives, through a stand-in for libcuda whose memory is the host's."""
 
+from pathlib import Path
+
 import pytest
 
 from ..runtime.conftest import mpirun, stub_library  # noqa: F401 - fixtures
@@ -34,29 +36,37 @@ def gpus(mpirun, stub_library):  # noqa: F811
     return run
 
 
-@pytest.mark.parametrize("engine", ["mpi", "cuda-mpi"])
+#: In which nccl4py is found: a stand-in, whose messages are MPI's; NCCL wants a GPU for each rank.
+NCCL = {"STAND_IN": str(Path(__file__).with_name("stand_in")), "STUB_DEVICES": "4"}
+
+
+@pytest.mark.parametrize("engine", ["mpi", "cuda-mpi", "nccl"])
 def test_device_memory_arrives(gpus, engine):
     """Several pieces to a message, odd sizes, nothing at all; pinned memory is used again."""
     out = gpus(4, f"""
+    sys.path.insert(0, os.environ["STAND_IN"])
     over_mpi.PIECE = 4096
     over_mpi.is_cuda_aware = lambda mpi: True        # the stand-in's device memory is memory of the host
     with World.mpi(executor="gpu", node_size=2, engine="{engine}", host_limit_s=20) as world:
-        assert type(world.across.engine).__name__ == {{"mpi": "Staged", "cuda-mpi": "CudaAware"}}["{engine}"]
+        assert type(world.across.engine).__name__ == {{"mpi": "Staged", "cuda-mpi": "CudaAware", "nccl": "NcclEngine"}}["{engine}"]
         for i, n in enumerate((1, 1000, 5000, 0, 5000, 1024)):
             send_and_receive(world, n, f"call {{i}}")
         if world.across.engine.name == "mpi":
             assert [len(blocks) for blocks in world.across.engine.free.values()] == [5 if world.rank % 2 else 7] * 2
     say("fine", world)
-    """)
+    """, NCCL)
     assert out.count("fine") == 4
 
 
-def test_a_missing_rank_is_named_with_its_node(gpus):
-    """Rank 3 does not come, rank 2 needs nobody; both wait for the others to say so."""
-    out = gpus(4, """
+@pytest.mark.parametrize("engine", ["mpi", "nccl"])
+def test_a_missing_rank_is_named_with_its_node(gpus, engine):
+    """Rank 3 does not come, rank 2 needs nobody; both wait for the others to say so. NCCL knows only whom a group is with."""
+    named = {"mpi": "rank 3", "nccl": "ranks 2 and 3"}[engine]
+    out = gpus(4, f"    engine, named = {engine!r}, {named!r}" + """
+    sys.path.insert(0, os.environ["STAND_IN"])
     import time
     from pathlib import Path
-    world, until = World.mpi(executor="gpu", node_size=2, engine="mpi", host_limit_s=1), time.monotonic() + 20
+    world, until = World.mpi(executor="gpu", node_size=2, engine=engine, host_limit_s=1), time.monotonic() + 20
     told = [Path(__file__).with_name(f"told-{rank}") for rank in range(2)]
     try:
         if world.rank < 3:
@@ -66,12 +76,12 @@ def test_a_missing_rank_is_named_with_its_node(gpus):
             time.sleep(0.05)
     except errors.HangError as error:
         say("hang:", error)
-        assert "rank 3" in str(error) and error.nodes == [world.layout.names[1]], error
+        assert named in str(error) and error.nodes == [world.layout.names[1]], error
         world._break(error.report, error)               # as operators do
         told[world.rank].touch()
     world._break("test"); world.close()
-    """)
-    assert out.count("has waited 1 s for rank 3 on node") == 2 and out.count("was not waiting") == 1
+    """, NCCL)
+    assert out.count(f"has waited 1 s for {named} on node") == 2 and out.count("was not waiting") == 1
 
 
 def test_the_best_engine_is_taken(gpus):

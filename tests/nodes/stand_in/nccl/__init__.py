@@ -1,0 +1,1 @@
+"""A stand-in for nccl4py on a machine without GPUs."""
