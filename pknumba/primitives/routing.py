@@ -9,17 +9,25 @@ import numpy as np
 from ..interpreter import read, write
 from ..lowering import Int, primitive
 
-#: Vectors of 32 entries that a warp loads at once.
-_AHEAD = 4
+#: Vectors of 32 entries that a warp loads at once: their latencies are most of its time.
+_AHEAD = 16
+
+
+def _start(p, tensor_at, peer=None):
+    """Address of this rank's tensor, or of a peer's."""
+    if peer is None:
+        return p.tensor(tensor_at, "pointer")[0]
+    return p.field(p.i64, p.b.add(p.tensor(tensor_at, "peers")[0], p.wide(p.b.shl(peer, p.const(3)))), 0)
+
+
+def _integer(p, start, number):
+    """Address of an integer of a tensor that begins there."""
+    return p.b.add(start, p.wide(p.b.shl(number, p.const(2))))
 
 
 def _address(p, tensor_at, number, peer=None):
     """Address of an integer of this rank's tensor, or of a peer's."""
-    start, = p.tensor(tensor_at, "pointer")
-    if peer is not None:
-        table, = p.tensor(tensor_at, "peers")
-        start = p.field(p.i64, p.b.add(table, p.wide(p.b.shl(peer, p.const(3)))), 0)
-    return p.b.add(start, p.wide(p.b.shl(number, p.const(2))))
+    return _integer(p, _start(p, tensor_at, peer), number)
 
 
 def _entries(p, indices_at, count):
@@ -90,6 +98,7 @@ def _(indices, count, expert, row, end, place, shift, source, peer, name):
     def emit(p, indices_at, count, expert, row, end, place_at, shift, source_at, peer, name):
         b, c, slot_of = p.b, p.const, p.variable(p.i32, 0)
         b.store(row, slot_of)
+        rows = _start(p, source_at, peer)                       # once: what is stored may be anywhere, so it would be loaded again
         before = p("mov.u32 $0, %lanemask_lt;", out=[p.i32], pure=True)
         store = "st.relaxed.sys.global.b32 [$0], $1;"
         for slot, inside, value in _entries(p, indices_at, count):
@@ -100,7 +109,7 @@ def _(indices, count, expert, row, end, place, shift, source, peer, name):
             with p.when(mine):
                 p(store, _address(p, place_at, slot), b.select(keep, b.add(own, shift), c(-1)))
             with p.when(keep):
-                p(store, _address(p, source_at, own, peer), b.add(name, slot))
+                p(store, _integer(p, rows, own), b.add(name, slot))
             b.store(b.add(next_row, _ones(p, votes)), slot_of)
     return emit
 
