@@ -5,6 +5,7 @@ deadlocks. Importing this loads neither numba nor CUDA nor MPI.
 """
 
 import importlib
+import sys
 
 __version__ = "0.1.0"
 
@@ -33,12 +34,14 @@ _HOMES = {
     "errors": "",
 }
 __all__ = [*_HOMES, "__version__"]
+#: What else is found by ``pknumba.`` and the tabulator key; ``from pknumba import *`` leaves it alone.
+_MODULES = ("config", "kernels", "lowering", "primitives", "runtime", "teaching", "templates", "tiles", "tuning")
 
 
 def __getattr__(name):
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'pknumba' has no attribute {name!r}")
+    home = _HOMES.get(name, "" if name in _MODULES else None)
+    if home is None:                            # with its name and the module, Python asks: Did you mean ...?
+        raise AttributeError(f"module 'pknumba' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     value = importlib.import_module(f".{name}" if not home else f".{home}", __name__)
     value = value if not home else getattr(value, name)
     globals()[name] = value
@@ -46,4 +49,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted(__all__)
+    return sorted({*__all__, *_MODULES})

@@ -124,6 +124,9 @@ def deadlock(blocked, alive, queued):
         lines += _lines(r for r, b in zip(rows, begun) if not b)
     else:
         lines += _lines(rows)
+    if rows and not queued and not any(r.get("role") for r in rows):
+        lines.append("  No kernel runs: another rank's program has ended without that call. The ranks of a world make its collective calls "
+                     "together. Look for a call that only some ranks make.")
     graph = WaitGraph(rows)
     if graph.edges:
         lines += ["  Who should have come:", *("  " + line for line in graph.text().splitlines())]

@@ -59,6 +59,8 @@ def check(name, kernel, world, A, B, out, config, stream, rows=None):
     check_rows(name, "B", b.shape[::-1] if transposed else b.shape, b.strides[::-1] if transposed else b.strides, b.dtype)
     m = _whole(name, kernel, world, a, rows)
     c = check_out(name, world, out, a.dtype, kernel.form.result(m, b.shape[1], world))
+    for label, x in (("A", a), ("B", b)):
+        check_apart(name, c, x, c, False, label)
     if config is not None:
         config.replace(dtype=a.dtype, b_transposed=transposed).check()
     stream_source(world, stream, A)()
@@ -89,6 +91,35 @@ def check_kinds(name, a, b, numbers, a_label="A", numbers_label="offsets"):
     if a not in DTYPES or b != a or numbers != "int32":
         raise DTypeError(f"{name}: {a_label} is {a}, B is {b}, {numbers_label} are {numbers}. {a_label} and B have one dtype, "
                          f"{' or '.join(DTYPES)}; {numbers_label} are int32. Convert them first.", dtype=a)
+
+
+def check_apart(name, given, x, y, in_place, read="x", written="out"):
+    """Raise LayoutError where x and out share memory, unless they are the same array and the operator may work in place.
+
+    Args:
+        given: None where there is no out. x, y: ArrayInfos of what is read and of what is written.
+    """
+    if given is None or 0 in x.shape or 0 in y.shape or in_place and x.pointer == y.pointer or _apart(x, y):
+        return
+    rule = "They are the same array or have none in common" if in_place else "What is read must not be written meanwhile"
+    raise LayoutError(f"{name}: {read} and {written} share memory. {rule}. Pass another {written}, or None.")
+
+
+def _apart(x, y):
+    """Whether two arrays have no byte in common; columns of one larger matrix lie between each other."""
+    (a, a_end), (b, b_end) = _extent(x), _extent(y)
+    if a_end <= b or b_end <= a:
+        return True
+    pitches = {max(i.strides, default=0) for i in (x, y)}
+    if len(x.shape) != 2 or len(y.shape) != 2 or len(pitches) > 1:
+        return False
+    pitch, widths = pitches.pop(), [ITEMSIZE[i.dtype] * i.shape[i.strides.index(min(i.strides))] for i in (x, y)]
+    at = (b - a) % pitch if pitch else 0
+    return widths[0] <= at and at + widths[1] <= pitch
+
+
+def _extent(info):
+    return info.pointer, info.pointer + ITEMSIZE[info.dtype] + sum((n - 1) * s for n, s in zip(info.shape, info.strides))
 
 
 def check_out(name, world, out, dtype, product):
@@ -155,5 +186,5 @@ def _place(device):
     return "the host" if device == "cpu" else f"device {device}"
 
 
-__all__ = ["Operands", "check", "check_world", "over_nodes", "reached", "check_config", "check_kinds", "check_out", "check_rows", "home",
-           "is_transposed"]
+__all__ = ["Operands", "check", "check_world", "over_nodes", "reached", "check_config", "check_apart", "check_kinds", "check_out",
+           "check_rows", "home", "is_transposed"]

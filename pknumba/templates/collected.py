@@ -4,6 +4,7 @@ from collections import namedtuple
 
 from ..errors import ContractError, DTypeError, LayoutError, PknumbaError, ShapeError, WorldError
 from ..tiles import ITEMSIZE
+from .arguments import check_apart
 from .fast import is_symmetric, stream_source
 from .geometry import contiguous, is_contiguous
 
@@ -31,7 +32,7 @@ def check(kernel, world, x, out, config, stream, arguments, others=()):
     result = None
     if out is not None and kernel.receives(world.rank, **arguments):
         result = _check_out(name, world, out, found, form)
-        _check_apart(name, x, found, result, kernel.in_place and tuple(found.shape) == tuple(form.out))
+        check_apart(name, x, found, result, kernel.in_place and tuple(found.shape) == tuple(form.out))
     infos = kernel.others(world, found, result, others)
     stream_source(world, stream, out if x is None else x)()
     terms = {"x.shape": kernel.common(tuple(found.shape), **arguments), "dtype": found.dtype, "x": _kind(x)}
@@ -115,24 +116,10 @@ def rows_of_rank(kernel, world, x, y, given):
     if h.device == "cpu" and not h.owner.flags.writeable:
         raise LayoutError(f"{name}: residual_out is read-only. The sum is written to it. Pass an array that can be written, or None.")
     for label, other, same in (("x", x, False), ("residual", infos[0], True), ("weight", infos[1], False)):
-        _check_apart(name, h, other, h, same, label, "residual_out")
+        check_apart(name, h, other, h, same, label, "residual_out")
     for label, other in zip(labels, infos if y else ()):
-        _check_apart(name, y, other, y, False, label, "out")
+        check_apart(name, y, other, y, False, label, "out")
     return infos
-
-
-def _check_apart(name, given, x, y, in_place, read="x", written="out"):
-    """Raise LayoutError where x and out share memory, unless they are the same array and the operator may work in place."""
-    if given is None or 0 in x.shape or 0 in y.shape or in_place and x.pointer == y.pointer:
-        return
-    (a, a_end), (b, b_end) = (_extent(i) for i in (x, y))
-    if a < b_end and b < a_end:
-        rule = "They are the same array or have none in common" if in_place else "What is read must not be written meanwhile"
-        raise LayoutError(f"{name}: {read} and {written} share memory. {rule}. Pass another {written}, or None.")
-
-
-def _extent(info):
-    return info.pointer, info.pointer + ITEMSIZE[info.dtype] + sum((n - 1) * s for n, s in zip(info.shape, info.strides))
 
 
 def _kind(x):

@@ -25,7 +25,7 @@ def _device(x):
 def _reader(kind):
     root = kind.__module__.partition(".")[0]
     if root == "pknumba":
-        return _symmetric if hasattr(kind, "peers_table") else _device
+        return _symmetric if hasattr(kind, "peers_table") else _device if kind.__name__ == "DeviceArray" else None
     return {"torch": _torch, "cupy": _cupy}.get(root)
 
 

@@ -61,6 +61,7 @@ WRONG = {
     "out by columns": (dict(out=lambda: ones(N, M).T), LayoutError, ("out has strides",)),
     "out repeats a row": (dict(out=lambda: as_strided(ones(N), (M, N), (0, 2))), LayoutError, ("out has rows",)),
     "out is read-only": (dict(out=lambda: locked(ones(M, N))), LayoutError, ("out is read-only",)),
+    "A is a world": (dict(A=lambda: World.local(1, executor="interpreter")), ContractError, ("A", "World")),
     "A is a list": (dict(A=lambda: [[1.0]]), ContractError, ("A", "list")),
     "A is None": (dict(A=lambda: None), ContractError, ("A", "NoneType")),
     "out is a number": (dict(out=lambda: 3), ContractError, ("out", "int")),
@@ -237,3 +238,20 @@ def test_a_rank_that_changes_its_mind():
 
     with pytest.raises(DeadlockError, match="(?s)GemmAllReduce.*reproduce"):
         World.local(2, executor="interpreter").run(main)
+
+
+def test_out_shares_memory_with_what_is_read():
+    """Columns of one larger matrix are apart, though each lies between the other's rows."""
+    with World.local(1, executor="interpreter") as world:
+        both, square = ones(24, 48), ones(24, 24)
+        for A, B, out in ((square, square, square), (both[:, :24], square, both[:, 23:47]), (square, both[:, :24].T, both[:, 1:25])):
+            with pytest.raises(LayoutError, match="[AB] and out share memory"):
+                gemm(world, A, B, out=out)
+        assert (gemm(world, both[:, :24], square, out=both[:, 24:]) == 24).all() and (both[:, :24] == 1).all()
+        assert (gemm(world, square, both[:, :24].T, out=both[:, 24:]) == 24).all()
+
+
+def test_a_call_that_only_one_rank_makes():
+    """The other's program has ended: the message says what kind of mistake that is."""
+    with pytest.raises(DeadlockError, match="waits for rank 1 in allgather\n  No kernel runs: another rank's program has ended"):
+        World.local(2, executor="interpreter").run(lambda world: world.rank or gemm_all_reduce(world, ones(M, K), ones(K, N)))

@@ -66,11 +66,17 @@ def test_help_is_useful():
 
 
 @pytest.mark.parametrize("typed, found", [("pknumba.gemm_all", "pknumba.gemm_all_reduce("), ("pknumba.World.lo", "pknumba.World.local("),
-                                          ("pknumba.errors.Sha", "pknumba.errors.ShapeError(")])
+                                          ("pknumba.errors.Sha", "pknumba.errors.ShapeError("), ("pknumba.primi", "pknumba.primitives(")])
 def test_tab_completion(typed, found):
     names = rlcompleter.Completer({"pknumba": pknumba})
     offered = [names.complete(typed, i) for i in range(9)]
     assert found in [o and (o if o.endswith("(") else o.rstrip(")") + "(") for o in offered], offered
+
+
+def test_python_knows_what_was_meant():
+    done = subprocess.run([sys.executable, "-c", "import pknumba; pknumba.primitives.load_async; pknumba.gemm_allreduce"], capture_output=True,
+                          text=True, timeout=60, cwd=ROOT)
+    assert "has no attribute 'gemm_allreduce'. Did you mean: 'gemm_all_reduce'?" in done.stderr, done.stderr
 
 
 #: What is run; the others are sourced or imported.
