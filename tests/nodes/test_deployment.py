@@ -1,5 +1,6 @@
 """The examples of docs/deployment.md, as they are written there, on two hosts."""
 
+import importlib.util
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ..runtime.conftest import stub_library  # noqa: F401 - a fixture
 from .conftest import ENV, HERE, OWN, ROOT, TCP, command_of_mpirun
 
 PAGE = (ROOT / "docs/deployment.md").read_text()
@@ -59,6 +61,23 @@ def test_srun(namespaces, program):
     command = ["bash", str(HERE / "hosts.sh"), str(program), str(HERE / "slurm.sh"), str(program), *words]
     env = environment(HOSTS_USER="", OMPI_MCA_pml="ob1", OMPI_MCA_btl="self,sm,tcp")
     check(subprocess.run(command, env=env, capture_output=True, text=True, timeout=120))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch: it brings torchrun")
+def test_torchrun(namespaces, program, stub_library):  # noqa: F811
+    """The page's command on each host: two ranks there meet the two of the other, and exchange device memory, by stand-ins for libcuda and
+    NCCL; kernels need GPUs."""
+    words = shlex.split(block("sh", "torchrun"))
+    assert words[0] == "torchrun" and words[-1] == "program.py" and words[3:5] == ["--nproc-per-node", "8"]
+    words[0], words[4], words[-1] = f"{sys.executable} -m torch.distributed.run", "2", str(HERE / "on_torch_hosts.py")
+    both = program / "both"
+    both.write_text(f"{program}/agent beta {' '.join(words)} & {' '.join(words)} && wait $!")
+    env = environment(PKNUMBA_LIBCUDA=stub_library, STUB_DEVICES="4", PYTHONPATH=f"{HERE / 'stand_in'}:{ROOT}", PYTHONWARNINGS="ignore")
+    done = subprocess.run(["bash", str(HERE / "hosts.sh"), str(program), "bash", str(both)], env=env, capture_output=True, text=True,
+                          timeout=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = sorted(re.findall(r"rank \d of .*: sent \d+", done.stdout))
+    assert said == [f"rank {r} of ['alpha', 'beta'] on node {r // 2} with {((0, 1), (2, 3))[r // 2]}: sent 8000" for r in range(4)], said
 
 
 def test_run_py_on_pretended_nodes():
