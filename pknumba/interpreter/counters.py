@@ -18,12 +18,13 @@ def reached(value, target):
 class _Additions:
     """What the session knows about one counter: the clocks of its additions and who waits."""
 
-    __slots__ = ("owner", "log", "waiters", "by", "expected", "seen")
+    __slots__ = ("owner", "log", "waiters", "by", "expected", "seen", "known")
 
     def __init__(self, owner):
         self.owner = owner
         self.log = []           # (value after it, clock of this and all earlier ones, component, epoch)
         self.waiters, self.by, self.expected = [], [], None
+        self.known = None       # value after the last addition that was forgotten because its reader is ordered after it anyway
         self.seen = []          # in virtual time: (value after an addition, when its waiters see it)
 
     def add(self, before, after, task, release):
@@ -43,12 +44,14 @@ class _Additions:
     def _follow(self, value):
         """Forget the additions if the host has set the counter since."""
         if self.expected is not None and value != self.expected:
-            self.log, self.by = [], []
+            self.log, self.by, self.known = [], [], None
         self.expected = value
 
     def acquire(self, value, target, task):
         """Join what made the counter reach `target`, not what came later."""
         self._follow(value)
+        if self.known is not None and reached(self.known, target):
+            return
         for after, clock, *_ in self.log:
             if reached(after, target):
                 task.clock = join(task.clock, clock)
@@ -59,7 +62,9 @@ class _Additions:
         n = 0
         while n < len(self.log) and covers(stream, *self.log[n][2:]):
             n += 1
-        del self.log[:n]
+        if n:
+            self.known = self.log[n - 1][0]
+            del self.log[:n]
 
 
 class Counters:

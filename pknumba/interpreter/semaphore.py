@@ -37,7 +37,7 @@ class Semaphore:
     def __init__(self, block, name, by, arrivals, place=(0, 0), of="block"):
         self.block, self.name, self.by, self.arrivals, self.place, self.of_cluster = block, name, by, arrivals, place, of == "cluster"
         self.phase = self.arrived = self.pending_bytes = 0
-        self.arrived_by, self.last_by, self.waiters, self.seen = [], [], [], {}
+        self.arrived_by, self.last_by, self.waiters, self.seen, self.owned = [], [], [], {}, {}
         self.clock, self.complete_clock = None, [None, None]
         self.proof, self.complete_proof = [], [(), ()]
 
@@ -51,6 +51,8 @@ class Semaphore:
         meant = self._meant(last, parity)
         if self.phase > meant + 1:
             meant = self._meant(max(last, self._known(task)), parity)
+        if task.session.races and meant > self.owned.get(task.name, -1) + 1:
+            self._check_lap(task, meant, parity)
         while True:
             if self.phase > meant + 1:
                 raise error(ProtocolError, task, f"{self.name}: waits for phase {meant} (parity {parity}), but phases up to "
@@ -61,7 +63,7 @@ class Semaphore:
                 break
             self.waiters.append(task)
             task.park(self, (meant, parity))
-        self.seen[self._observer(task)] = meant
+        self.seen[self._observer(task)] = self.owned[task.name] = meant
         if task.session.races and self.complete_clock[parity] is not None:
             task.clock = join(task.clock, self.complete_clock[parity])
         if begun is not None:
@@ -151,6 +153,19 @@ class Semaphore:
     def _observer(self, task):
         """Workers that take tasks in turns follow a semaphore's phases together."""
         return task.name if task.role.together else task.role.name
+
+    def _check_lap(self, task, meant, parity):
+        """ProtocolError unless the phase before the one that `task` means is complete in every schedule before it waits.
+
+        Until then the parity is that of two phases earlier, and the wait would not wait.
+        """
+        before = meant - 1
+        proof = self.complete_proof[before & 1] if before in (self.phase - 1, self.phase - 2) else ()
+        if not proof or not all(covers(task.clock, *at) for at in proof):
+            raise error(ProtocolError, task, f"{self.name}: waits for phase {meant} by its parity ({parity}), and nothing orders the end "
+                                             f"of phase {before} before that: come early, it takes phase {meant - 2} for it and goes on. "
+                                             f"Let whoever waits for phase {before} hand over to this role first: a turn, or a "
+                                             "semaphore.", semaphore=self.name)
 
     def _known(self, task):
         """The latest phase whose completion is ordered before `task` (its arrivals and bytes are in the task's past)."""

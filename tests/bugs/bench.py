@@ -3,7 +3,7 @@
 A file says ``# wrong`` at the end of its wrong line and ``# right: ...`` in the lines that follow; the right kernel is the file with
 those put in place. Names that a file may define::
 
-    ERROR, WORDS     what the checker says of the wrong line; LUCK: true if some schedules have nothing to say
+    ERROR, WORDS     what the checker says of the wrong line, in every schedule
     TILES            {name: shape} in float32, or (name of the tile it lies over, shape)
     SEMAPHORES       {name: (how many, role that arrives)} or (how many, role, "cluster")
     TENSORS          {name: shape} in float32; X is filled with new numbers for each call

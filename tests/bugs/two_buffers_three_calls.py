@@ -4,7 +4,6 @@ from pknumba.interpreter import read, write
 from pknumba.primitives import signal, wait_until
 
 ERROR, WORDS = "RaceError", ("S of rank 1", "is not ordered after the read")
-LUCK = True                                     # some schedules are in order by luck
 WORLD, CALLS, SKEW = 2, 8, 60
 TENSORS, SYMMETRIC, COUNTERS = {"S": (16, 8), "X": (8, 8)}, ("S",), {"ready": 1, "consumed": 1}
 SCOPE = {"communicator": "thread"}
