@@ -78,8 +78,11 @@ def shares(weights, size):
 
 def network(world, W1, W2, images):
     """Scores (n, 10) of the images on every rank; W1 (units, 64) and W2 (10, units) are this rank's share."""
-    hidden = world.asarray(np.maximum(to_numpy(gemm(world, images, W1.T)), 0))
-    return gemm_all_reduce(world, hidden, W2.T)
+    hidden = gemm(world, images, W1.T)
+    world.synchronize()
+    scores = gemm_all_reduce(world, world.asarray(np.maximum(to_numpy(hidden), 0)), W2.T)
+    world.synchronize()
+    return scores
 
 
 def single(images, parts):

@@ -35,13 +35,17 @@ class LocalWorld(World):
             world._here.abort(rank)
 
     def run(self, main, *args):
-        """``main(world, *args)`` on every rank; the list of results. The first error is raised, and breaks the world."""
+        """``main(world, *args)`` on every rank; the list of results, once what ranks have launched on their own streams has run. The first
+        error is raised, and breaks the world."""
         self._enter()
 
         def body(world):
             def task():
                 world._here.make_current()
-                return main(world, *args)
+                result = main(world, *args)
+                if self.executor == "gpu" and not world.closed:
+                    world.synchronize()         # the caller's stream is another; and a wait that gave up is an error, not a wrong result
+                return result
             return task
 
         try:

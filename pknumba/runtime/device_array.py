@@ -1,12 +1,21 @@
 """An array in device memory with nothing but what a kernel and a test need; used where CuPy is missing."""
 
+import threading
 import weakref
 from math import prod
 
 from . import dlpack, driver, dtypes
 from ..errors import LayoutError, PknumbaError, ShapeError, WorldError
 
-__all__ = ["DeviceArray", "cupy_module", "wrap"]
+__all__ = ["DeviceArray", "cupy_module", "use_stream", "wrap"]
+
+#: ``stream``: the stream that this thread's arrays are read and written on.
+_here = threading.local()
+
+
+def use_stream(pointer):
+    """Make a stream the one that this thread's arrays are read and written on; the legacy default stream before."""
+    _here.stream = pointer
 
 
 class DeviceArray:
@@ -66,20 +75,24 @@ class DeviceArray:
                               "CuPy or torch for other layouts.")
         return rows, row, pitch
 
-    def get(self, stream=0):
-        """The contents as a NumPy array, once what is in `stream` has run."""
+    def get(self, stream=None):
+        """The contents as a NumPy array, once what is in `stream` (None: that of this thread's rank) has run."""
         import numpy
         rows, row, pitch = self._rows()
         target = numpy.empty(self.shape, dtypes.numpy_dtype(self.dtype))
         self._check()
+        stream = getattr(_here, "stream", 0) if stream is None else stream
         with driver.using(self.device):
+            # A copy to ordinary host memory waits inside the driver, where it may keep a rank in another thread from launching.
+            driver.stream_synchronize(stream)
             if target.nbytes:
                 driver.copy_2d(target.ctypes.data, row, self.pointer, pitch, row, rows, stream, "target")
             driver.stream_synchronize(stream)
         return target
 
-    def set(self, values, stream=0):
-        """Copy `values` (anything NumPy takes; converted to this dtype) here, and return self. Raises ShapeError."""
+    def set(self, values, stream=None):
+        """Copy `values` (anything NumPy takes; converted to this dtype) here, in the order of `stream` as in ``get``, and return self.
+        Raises ShapeError."""
         import numpy
         rows, row, pitch = self._rows()
         source = numpy.asarray(values, dtypes.numpy_dtype(self.dtype))
@@ -88,6 +101,7 @@ class DeviceArray:
                              "scalar.")
         source = numpy.asarray(numpy.broadcast_to(source, self.shape), order="C")
         self._check()
+        stream = getattr(_here, "stream", 0) if stream is None else stream
         with driver.using(self.device):
             if source.nbytes:
                 driver.copy_2d(self.pointer, pitch, source.ctypes.data, row, row, rows, stream, "source")

@@ -87,6 +87,7 @@ class Gpu:
     def make_current(self):
         """Act on this device in this thread, and let CuPy and torch use this rank's stream where it has its own."""
         driver.make_current(self.device)
+        device_array.use_stream(self.stream)
         if not self.stream:
             return
         cupy, torch = device_array.cupy_module(), sys.modules.get("torch")

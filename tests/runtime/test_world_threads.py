@@ -37,6 +37,19 @@ def test_cuda_starts_in_an_environment_for_threads(stub, monkeypatch):
         assert (seen[0] if wanted else None) == wanted, (size, executor)
 
 
+def test_a_rank_reads_on_its_own_stream_and_run_waits_for_it(stub):
+    """A kernel of a rank is on the rank's stream, which waits for no other: ``get`` first waits for it, and so does the end of ``run``."""
+    with World.local(2, executor="gpu") as world:
+        stub.clear()
+        results = world.run(lambda w: w.asarray(np.ones((2, 2), ml_dtypes.bfloat16)))
+        assert stub.log("cuStreamSynchronize")[-2:] == ["cuStreamSynchronize 1"] * 2, "the caller may read what comes back"
+        stub.clear()
+        world.run(lambda w: w.rank or results[0].get())
+        assert stub.log("cuStreamSynchronize")[:2] == ["cuStreamSynchronize 1"] * 2
+        stub.clear()
+        assert (results[0].get() == 1).all() and set(stub.log("cuStreamSynchronize")) == {"cuStreamSynchronize 0"}
+
+
 def test_ranks_on_two_devices_enable_peer_access(stub, monkeypatch):
     monkeypatch.setenv("STUB_DEVICES", "2")
     with World.local(2, executor="gpu") as world:
