@@ -42,9 +42,10 @@ class Recording:
 
     def record(self, role, code, begin, number, least=0):
         """From ``begin`` (a stamp) until now this worker did something; nothing below ``least`` nanoseconds is kept."""
-        text = (f"{{ .reg .u64 c, b, e; .reg .u32 n, d, m, w, t, l; .reg .pred p; ld.volatile.shared.u64 b, [$0+{RING}]; "
-                "mov.u64 e, %globaltimer; cvt.u32.u64 l, e; sub.u32 d, l, $1; "
-                f"mov.u32 t, %ctaid.x; setp.eq.u64 p, b, 0; setp.lt.or.u32 p, d, {least}, p; setp.ge.or.u32 p, t, {BLOCKS}, p; @p bra END; "
+        text = (f"{{ .reg .u64 c, b, e; .reg .u32 n, d, m, w, t, l; .reg .pred p; "
+                f"mov.u64 e, %globaltimer; cvt.u32.u64 l, e; sub.u32 d, l, $1; setp.lt.u32 p, d, {least}; @p bra END; "
+                f"ld.volatile.shared.u64 b, [$0+{RING}]; mov.u32 t, %ctaid.x; setp.eq.u64 p, b, 0; setp.ge.or.u32 p, t, {BLOCKS}, p; "
+                "@p bra END; "
                 f"mov.u32 w, %tid.x; shr.u32 w, w, 5; shl.b32 m, w, 1; add.u32 m, m, $0; ld.shared.u16 n, [m+{CURSORS}]; "
                 f"add.u32 l, n, 1; st.shared.u16 [m+{CURSORS}], l; and.b32 n, n, {ENTRIES - 1}; "
                 f"mad.lo.u32 t, t, {WARPS}, w; mad.lo.u32 t, t, {ENTRIES}, n; mul.wide.u32 c, t, 16; add.u64 b, b, c; "
