@@ -158,14 +158,15 @@ class _Direct(_Exchange):
         return self.work is None and not self.requests
 
     def step(self):
-        if self.work is not None and self.event.done():
-            (sends, receives), self.work = self.work, None
-            view = self.engine.link.mpi.buffer.fromaddress
-            for rank, array in receives:
-                self.receive(rank, view(array.pointer, array.nbytes))
-            for rank, array in sends:
-                self.send(rank, view(array.pointer, array.nbytes))
-        super().step()
+        with driver.using(self.engine.here.device):                     # MPI copies in the context that it finds
+            if self.work is not None and self.event.done():
+                (sends, receives), self.work = self.work, None
+                view = self.engine.link.mpi.buffer.fromaddress
+                for rank, array in receives:
+                    self.receive(rank, view(array.pointer, array.nbytes))
+                for rank, array in sends:
+                    self.send(rank, view(array.pointer, array.nbytes))
+            super().step()
 
     def peers(self):
         return super().peers() or sorted({rank for rank, _ in self.work[1]})
