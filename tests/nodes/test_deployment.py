@@ -80,6 +80,23 @@ def test_torchrun(namespaces, program, stub_library):  # noqa: F811
     assert said == [f"rank {r} of ['alpha', 'beta'] on node {r // 2} with {((0, 1), (2, 3))[r // 2]}: sent 8000" for r in range(4)], said
 
 
+def test_dockerfile():
+    """Its shell lines parse, what it copies exists and is all that the package is built of, its extra is one of pyproject.toml's."""
+    words = block("sh", "docker build").splitlines()[0].split()
+    text = (ROOT / words[words.index("-f") + 1]).read_text().replace("\\\n", " ")
+    steps = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    copied = {name for kind, rest in steps if kind == "COPY" for name in rest.split()[:-1]}
+    project = (ROOT / "pyproject.toml").read_text()
+    assert all((ROOT / name).exists() for name in copied)
+    assert {"pyproject.toml", "pknumba", re.search(r'^readme = "(.*)"', project, re.MULTILINE)[1]} <= copied
+    extra = next(rest for kind, rest in steps if kind == "ARG").split("=")[1]
+    assert re.search(rf"^{extra} = \[", project.partition("[project.optional-dependencies]")[2], re.MULTILINE)
+    for kind, rest in steps:
+        assert kind in ("FROM", "RUN", "ARG", "COPY", "ENV"), kind
+        if kind == "RUN":
+            subprocess.run(["bash", "-n", "-c", rest], check=True)
+
+
 def test_run_py_on_pretended_nodes():
     """The bound of its check knows that what nodes send each other is rounded once more."""
     command = [sys.executable, "scripts/run.py", "gemm_all_reduce", "--world", "4", "--m", "64", "--n", "64", "--k", "64"]
