@@ -7,6 +7,7 @@ import pytest
 
 from pknumba import Gemm, GemmAllReduce, lowering
 from pknumba.errors import CompileError
+from pknumba.kernels.broadcast import Broadcast
 from pknumba.lowering import cache, compile, register
 from pknumba.lowering.entry import to_ptx
 from pknumba.primitives import tma, vectors
@@ -68,7 +69,7 @@ def test_lines_are_those_of_roles(usual, monkeypatch):
     monkeypatch.setenv("PKNUMBA_LINES", "1")
     told = text()
     assert ".loc" not in usual and re.search(r'\.file\s+\d+ ".*/gemm\.py"', told) and told.count(".loc") > 100
-    assert lowering.build(Through.plan(TinyConfig()))[1]["spill"] == 0
+    assert lowering.build(Broadcast.plan(Broadcast.config()))[1]["spill"] == 0, "its copy_out has no statement"
 
 
 def test_each_variant_is_kept_by_a_name_of_its_own(monkeypatch):
