@@ -29,8 +29,9 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck", "poison")
 #: What is shown to a tool first: a kernel that it must find wrong, and one that shows its limit.
 SHOWN = ("control", "limit")
-#: M, N, K: a tail in every direction, several tiles of k; what attention takes for N is a head, which has up to 256 elements.
-SHAPE, HEADS = (136, 264, 200), (136, 64, 200)
+#: M, N, K: a tail in every direction, several tiles of k; what attention takes for N is a head, which has up to 256 elements. For initcheck,
+#: which takes long over each finding, less.
+SHAPE, HEADS, SMALL = (136, 264, 200), (136, 64, 200), (24, 72, 136)
 #: What the inner process says before and after an operator; everything that a tool prints in between is about that operator.
 BEGIN, END = "#begin", "#end"
 
@@ -47,14 +48,14 @@ def parse(argv=None):
                    help="JSON lines are added to this file")
     p.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     p.add_argument("--show", nargs=2, help=argparse.SUPPRESS)
-    p.add_argument("--poison", action="store_true", help=argparse.SUPPRESS)
+    p.add_argument("--under", choices=TOOLS, help=argparse.SUPPRESS)
     return p.parse_args(argv)
 
 
 def inner(args):
     """The process that a tool watches: calls each operator twice, and says whether the result is right. It ends with status 0."""
     from pknumba import World
-    if args.poison:
+    if args.under == "poison":
         _poison()
     if args.show:
         return _show(*args.show)
@@ -63,7 +64,7 @@ def inner(args):
             print(BEGIN, name, size, flush=True)
             try:
                 with World.local(size, executor=os.environ.get("PKNUMBA_EXECUTOR", "gpu")) as world:
-                    verdict = "right" if all(world.run(_one, OPERATORS[name])) else "wrong"
+                    verdict = "right" if all(world.run(_one, OPERATORS[name], args.under)) else "wrong"
             except Exception as error:
                 verdict = f"{type(error).__name__}: {error}".partition("\n")[0]
             print(END, name, size, verdict, flush=True)
@@ -76,9 +77,10 @@ def _poison():
     fresh = driver.alloc
 
     def alloc(nbytes, about=None):
-        pointer = fresh(nbytes, about)
-        driver.memset(pointer, 0xFF, nbytes)
-        driver.stream_synchronize(0)
+        pointer, stream = fresh(nbytes, about), driver.stream_create()      # of its own: another rank's kernel may wait for this rank
+        driver.memset(pointer, 0xFF, nbytes, stream)
+        driver.stream_synchronize(stream)
+        driver.stream_destroy(stream)
         return pointer
     driver.alloc = alloc
 
@@ -103,13 +105,13 @@ def _show(what, tool):
     return 0
 
 
-def shape_of(name):
+def shape_of(name, tool):
     """M, N, K of an operator."""
-    return HEADS if name.endswith("attention") else SHAPE
+    return HEADS if name.endswith("attention") else SMALL if tool == "initcheck" else SHAPE
 
 
-def _one(world, operator):
-    shape = shape_of(operator.name)
+def _one(world, operator, tool):
+    shape = shape_of(operator.name, tool)
     inputs = Inputs(operator, world.size, shape, "bfloat16")
     A, B = (world.asarray(x) for x in inputs(world.rank))
     out = world.symmetric(shape[:2], "bfloat16") if operator.symmetric else None
@@ -141,9 +143,8 @@ def watch(tool, names, args):
     worlds = [1] if tool == "initcheck" or names[0] in SHOWN else args.world
     command = [sys.executable, __file__, "--inner", "--world", *map(str, worlds)]
     command += ["--show", *names, tool] if names[0] in SHOWN else ["--only", *names]
-    if tool == "poison":
-        command += ["--poison"]
-    elif tool:
+    command += ["--under", tool] if tool else []
+    if tool not in (None, "poison"):
         command = ["compute-sanitizer", "--tool", tool, "--destroy-on-device-error", "kernel", "--print-limit", "50", *command]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=ROOT,
                                start_new_session=True)
@@ -213,7 +214,7 @@ def main():
             for (name, size), (verdict, findings, seconds) in found.items():
                 passed, open_ones, reasons = judge(tool, name, verdict, findings)
                 clean &= passed
-                line = dict(op=name, passed=passed, tool=tool, shape=shape_of(name), dtype="bfloat16", world=size, gpus=1, result=verdict,
+                line = dict(op=name, passed=passed, tool=tool, shape=shape_of(name, tool), dtype="bfloat16", world=size, gpus=1, result=verdict,
                             findings=len(findings), unexplained=len(open_ones), said=told(open_ones or findings), explained=reasons,
                             seconds=seconds, **around)
                 file.write(json.dumps(line) + "\n")

@@ -15,10 +15,10 @@ PACKAGE = Path(__file__).resolve().parent.parent / "pknumba"
 _LINE = re.compile(r"^=========( +)(.*\S)")
 #: What begins neither a finding nor one of its details.
 _BANNER = re.compile(r"COMPUTE-SANITIZER|(ERROR|RACECHECK|LEAK) SUMMARY|Target application|Attach|Process |Saved |Host Frame|$")
-_DETAIL = re.compile(r"at |and |by thread|Access|Address|Device Frame")
+_DETAIL = re.compile(r"at |and |Uninitialized ")
 _WHERE = re.compile(r" in (?:[^ ]*/)?([^ /]+\.py):(\d+)")
 #: Mangled names of kernels with their parameters, of which only the kernel's is of interest.
-_SYMBOL = re.compile(r"\w+::(\w+)\[abi[^\]]*\]\([^)]*\)")
+_SYMBOL = re.compile(r"(?:\w+::)*?((?:[A-Z]\w*::)?\w+)\[abi[^\]]*\]\([^)]*\)")
 
 
 @dataclass
@@ -35,8 +35,7 @@ class Finding:
     def add(self, detail):
         """One more line of it."""
         self.where += [(file, int(line)) for file, line in _WHERE.findall(detail)]
-        if detail.startswith(("at ", "and ")):
-            self.text += " " + detail
+        self.text += " " + detail
 
 
 class Reader:
@@ -90,8 +89,11 @@ EXPLAINED = (
     Explained("racecheck", r"Error: Race reported between Write access .* and Write access",
               {"attention.py": ("o = mma_wait(o, 0, p, total)",)},
               "every thread stores a value to one word that nobody reads, so that the assembler computes it there (Ptx.PIN)"),
-    Explained("initcheck", r"Uninitialized access .* on access by cudaMemcpy source", {},
+    Explained("initcheck", r"Host API memory access error .* on access by cudaMemcpy source", {},
               "the host reads a result that the copy engine has written, which initcheck does not see (controls.Copied); poison does"),
+    Explained("initcheck", r"Uninitialized __global__ memory read",
+              {"moe_combine.py": ("weigh(g.out, task.id, g.C, g.Z, g.weights, g.place, g.top_k, g.capacity)",)},
+              "a warp reads rows of products that the copy engine has written, as above"),
 )
 
 
