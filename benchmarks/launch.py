@@ -1,5 +1,5 @@
-"""What a call costs the host: a cached call (2,000 of them, not waited for), its steps, and the first call from an empty and a warm disk
-cache.
+"""What a call costs beside its kernel: the host's time of a cached call (2,000 of them, not waited for) and its steps, what launching ahead
+of the kernel before saves (programmatic dependent launch), and the first call from an empty and a warm disk cache.
 
     python benchmarks/launch.py
 """
@@ -71,6 +71,26 @@ def steps(args):
     return True
 
 
+def chained(args):
+    """Products one after the other, each launched before the one ahead of it has ended, and the same one by one."""
+    for n in (512, 1024, 2048, 4096):
+        A, B = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        variants, outs = {}, {}
+        for name in ("chained", "one by one"):
+            world = World.local(1, executor="gpu")
+            world.crowded = name == "one by one"                        # as ranks that share a GPU do
+            outs[name] = torch.empty_like(A)
+            variants[name] = [partial(gemm, world, A, B, out=outs[name])]
+            variants[name][0]()
+            world.synchronize()
+        if not torch.equal(*outs.values()):
+            print(f"WRONG {n}: results differ")
+            return False
+        times, how = protocol.interleaved(variants, 2 * n**3 / 600e12, rounds=args.rounds)
+        protocol.write(args.out, "launch, chained", (n, n, n), "bfloat16", times["chained"], "one by one", times["one by one"], how=how)
+    return True
+
+
 FIRST_CALL = """
 import json, time, torch
 torch.zeros(1, device="cuda"); torch.cuda.synchronize()
@@ -115,7 +135,7 @@ def main():
     p = protocol.options(__doc__, "launch.jsonl")
     args = p.parse_args()
     right = True
-    for name, part in (("cached", cached), ("steps", steps), ("first", first)):
+    for name, part in (("cached", cached), ("steps", steps), ("chained", chained), ("first", first)):
         if args.only in name:
             right &= part(args)
     return 0 if right else 1

@@ -77,9 +77,6 @@ _ADDS = Figure(325 / 361, _MICRO + "325 of 361 GB/s")
 
 _ALU = Figure(128 * 1.755e9, "128 lanes at 1.755 GHz")
 
-_PORT = Figure(64 * 1.755e9, "64 bytes a clock at 1.755 GHz; not measured yet")
-_ALU = Figure(128 * 1.755e9, "128 lanes at 1.755 GHz")
-
 #: The card of the paper's evaluation, with the constants that the paper itself uses.
 H100_PAPER = Hardware(
     "H100 of the paper",
