@@ -10,6 +10,9 @@ from .registers import Registers
 from .report import error, site
 from .task import current, running
 
+#: Rows of one wgmma.
+_BLOCK = 64
+
 
 class Accumulator(Registers):
     """rows x cols float32 values in registers, undefined (NaN) at first.
@@ -32,12 +35,13 @@ class Accumulator(Registers):
         made.value = values
         return made
 
-    def multiply(self, a, b, add, b_transposed=False):
+    def multiply(self, a, b, add, b_transposed=False, rows=None):
         """value = a @ b (b.T if `b_transposed`), plus value if `add`; asynchronous. Returns self. PTX: wgmma.mma_async.
 
         Args:
             a: (rows, k) shared tile, or array of register values.
             b: (k, cols) shared tile; (cols, k) if `b_transposed`.
+            rows: that matter; blocks of 64 beyond them become undefined. None: all.
         """
         task = current()
         self._check_fit(a, b, b_transposed, task)
@@ -48,13 +52,14 @@ class Accumulator(Registers):
             for operand in (a, b):
                 if not isinstance(operand, np.ndarray):
                     access(task, operand, "read", "mma", at, place, generic=False)
-        product = _Product(self, a, b, bool(add), b_transposed, task)
+        made = self.rows if rows is None else min(self.rows, max(1, -(-int(rows) // _BLOCK)) * _BLOCK)
+        product = _Product(self, a, b, bool(add), b_transposed, task, made)
         task.multiplications.append(product)
         task.multiplied += 1
         self._flying += 1
         task.launch.flying += 1
         if session.time is not None:
-            done = session.time.multiply(task, *self.shape, a.shape[1])
+            done = session.time.multiply(task, made, self.cols, a.shape[1])
             product.operation.begun, product.operation.times = session.time.now, (done,)
         session.queue.add_operation(product.operation)
         task.pause()
@@ -114,8 +119,8 @@ class Accumulator(Registers):
 class _Product:
     """One multiplication in flight."""
 
-    def __init__(self, accumulator, a, b, add, transposed, task):
-        self.accumulator, self.add, self.transposed, self.task = accumulator, add, transposed, task
+    def __init__(self, accumulator, a, b, add, transposed, task, rows):
+        self.accumulator, self.add, self.transposed, self.task, self.rows = accumulator, add, transposed, task, rows
         self.a, self.b = (x.copy() if isinstance(x, np.ndarray) else x.array for x in (a, b))
         self.finished = self.waited = False
         self.operation = Operation("mma", task, tuple("registers" if isinstance(x, np.ndarray) else x.name for x in (a, b)), self.step)
@@ -145,4 +150,5 @@ class _Product:
             product = np.matmul(self.a, self.b.T if self.transposed else self.b, dtype=np.float32)
             if self.add:
                 product += self.accumulator._values
+            product[self.rows:] = np.nan
         return product

@@ -45,14 +45,14 @@ class Gemm(LCS):
             load_multicast(s.b[stage], g.B, (task.col, k) if cfg.b_transposed else (k, task.col), s.ab_full[stage])
 
     @staticmethod
-    def product(cfg, g, s, task):
-        """A consumer's sums: rows task.part of the tile, over all of the depth."""
+    def product(cfg, g, s, task, rows=None):
+        """A consumer's sums: rows task.part of the tile, over all of the depth. ``rows``: of them that matter; None: all."""
         acc = accumulator(cfg.part_m, cfg.tile_n)
         turn_wait(s, task.turn)
         for k in range(g.k_tiles):
             stage, phase = ring(task.step + k, cfg.stages)
             wait(s.ab_full[stage], phase)
-            acc = mma(acc, s.a[stage, task.part], s.b[stage], k > 0, cfg.b_transposed)
+            acc = mma(acc, s.a[stage, task.part], s.b[stage], k > 0, cfg.b_transposed, rows)
             acc = mma_wait(acc, 1)              # the one before is done: give its stage back
             if k > 0:
                 arrive(s.ab_empty[ring(task.step + k - 1, cfg.stages)[0]])
@@ -72,14 +72,19 @@ class Gemm(LCS):
             arrive(s.c_full[stage])
 
     @staticmethod
-    def consumer(cfg, g, s, task):              # a warpgroup
-        acc = activate(Gemm.product(cfg, g, s, task), cfg.activation)
+    def tile(cfg, g, s, task, rows=None):
+        """A consumer's part of the tile, from product to panels."""
+        acc = activate(Gemm.product(cfg, g, s, task, rows), cfg.activation)
         if cfg.ping_pong:                       # tile after tile: a short loop may be done before the other's panels are out
             _, phase = ring(task.turn, 1)
             wait(s.c_turn[0], phase ^ 1)
         Gemm.panels(cfg, g, s, task, acc)
         if cfg.ping_pong:
             arrive(s.c_turn[0])
+
+    @staticmethod
+    def consumer(cfg, g, s, task):              # a warpgroup
+        Gemm.tile(cfg, g, s, task)
 
     @staticmethod
     def storer(cfg, g, s, task):                # one thread: shared -> global

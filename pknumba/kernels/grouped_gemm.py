@@ -1,7 +1,7 @@
 """Grouped GEMM: C[rows of group e] = A[rows of group e] @ B[e]. Where groups end lies on the device."""
 
 from ..config import GroupedGemmConfig
-from ..primitives import arrive, expect, load_async, load_ragged_async, ring, store_async_read_wait, store_ragged_async, wait
+from ..primitives import arrive, expect, i32, load_async, load_ragged_async, ring, store_async_read_wait, store_ragged_async, wait
 from ..templates import Grouped, multiply_groups
 from .gemm import Gemm
 
@@ -14,9 +14,9 @@ class GroupedGemm(Grouped, Gemm):
     helper_registers = 56
 
     @staticmethod
-    def has_rows(cfg, task, part):
-        """Whether a part of the task's tile has rows of its group."""
-        return task.first + task.row * cfg.tile_m + part * cfg.part_m < task.end
+    def rows(cfg, task, part):
+        """Rows of its group from a part of the task's tile on; not above 0 if it has none."""
+        return i32(task.end - (task.first + task.row * cfg.tile_m + part * cfg.part_m))
 
     @staticmethod
     def loader(cfg, g, s, task):                # one thread: global -> shared
@@ -29,8 +29,9 @@ class GroupedGemm(Grouped, Gemm):
 
     @staticmethod
     def consumer(cfg, g, s, task):              # a warpgroup: rows task.part of the tile, if the group has them
-        if GroupedGemm.has_rows(cfg, task, task.part):
-            Gemm.consumer(cfg, g, s, task)
+        rows = GroupedGemm.rows(cfg, task, task.part)
+        if rows > 0:
+            Gemm.tile(cfg, g, s, task, rows)
         else:
             GroupedGemm.idle(cfg, g, s, task)
 
@@ -52,7 +53,7 @@ class GroupedGemm(Grouped, Gemm):
             stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
             wait(s.c_full[stage], phase)
             for part in range(cfg.parts):
-                if GroupedGemm.has_rows(cfg, task, part):
+                if GroupedGemm.rows(cfg, task, part) > 0:
                     coord = task.row * cfg.parts + part, task.col * cfg.panels + p
                     store_ragged_async(g.C, coord, s.c[stage, part], task.first, task.end)
             store_async_read_wait(cfg.c_lag)

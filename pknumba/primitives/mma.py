@@ -78,7 +78,7 @@ def _(acc, dtype):
 
 
 @primitive(scope="warpgroup")
-def mma(acc, a, b, add=True, b_transposed=False):
+def mma(acc, a, b, add=True, b_transposed=False, rows=None):
     """acc = a @ b (+ acc if ``add``), asynchronous: ``a`` and ``b`` stay in use until an ``mma_wait``.
 
     Args:
@@ -87,12 +87,14 @@ def mma(acc, a, b, add=True, b_transposed=False):
         b: shared tile (k, n), N-major; or with ``b_transposed`` (n, k), K-major, of which the transpose is multiplied.
         add: bool; False ignores what acc held.
         b_transposed: constant bool.
+        rows: of ``a`` that matter, the same in all threads; None: all. Blocks of 64 rows beyond them are not multiplied: what acc holds of
+            them is undefined. None for ``a`` in registers.
 
     Returns: the accumulator, to be used instead of ``acc``. ContractError if shapes or dtypes do not fit.
 
-    PTX: wgmma.mma_async m64nNk16, float32 accumulation, wgmma.commit_group.
+    PTX: wgmma.mma_async m64nNk16, float32 accumulation, wgmma.commit_group; a branch for each number of blocks.
     """
-    return acc.multiply(a, b, add, b_transposed)
+    return acc.multiply(a, b, add, b_transposed, rows)
 
 
 def _check_mma(acc, a, b, by_row):
@@ -106,18 +108,13 @@ def _check_mma(acc, a, b, by_row):
          "bfloat16 or both float16, with a multiple of 16 columns of a.")
 
 
-def _mma_text(acc, a, b, by_row):
-    """PTX of all steps: operands are the accumulator twice, then A's descriptor or registers, B's descriptor, whether to add."""
-    count, width, steps = acc.size, acc.cols // 2, a.shape[1] // 16
-    registers = is_operand(a)
-    at_b = 2 * count + (a.size if registers else 1)
-    first = "" if registers else f"mov.b64 {{la, h}}, ${2 * count};"
-    lines = [f"{{ .reg .b64 da, db; .reg .b32 la, lb, h, g, x; .reg .pred p; setp.ne.b32 p, ${at_b + 1}, 0; {first} "
-             f"mov.b64 {{lb, g}}, ${at_b}; wgmma.fence.sync.aligned;"]
+def _products(acc, a, b, by_row, blocks):
+    """PTX of all steps for the first blocks of 64 rows, a group of its own."""
+    count, width, steps, lines = acc.size, acc.cols // 2, a.shape[1] // 16, []
     for step in range(steps):
         lines.append(f"add.u32 x, lb, {_k_step(b, step, not by_row) >> 4}; mov.b64 db, {{x, g}};")
-        for block in range(acc.rows // 64):
-            if registers:
+        for block in range(blocks):
+            if is_operand(a):
                 pairs = 2 * count + (block * steps + step) * 4
                 source, trans = "{" + ", ".join(f"${pairs + i}" for i in range(4)) + "}", f"{int(not by_row)}"
             else:
@@ -126,20 +123,36 @@ def _mma_text(acc, a, b, by_row):
             sums = ", ".join(f"${block * width + i}" for i in range(width))
             lines.append(f"wgmma.mma_async.sync.aligned.m64n{acc.cols}k16.f32.{KIND[a.dtype]}.{KIND[b.dtype]} {{{sums}}}, {source}, db, "
                          f"{1 if step else 'p'}, 1, 1, {trans};")
-    return "\n".join(lines) + "\nwgmma.commit_group.sync.aligned; }"
+    return [*lines, "wgmma.commit_group.sync.aligned;"]
+
+
+def _mma_text(acc, a, b, by_row, counted):
+    """PTX: operands are the accumulator twice, then A's descriptor or registers, B's descriptor, whether to add; and, if ``counted``, how
+    many rows matter. Each number of blocks has its own code: predicates on single multiplications would make each a group."""
+    most, at_b = acc.rows // 64, 2 * acc.size + (a.size if is_operand(a) else 1)
+    first = "" if is_operand(a) else f"mov.b64 {{la, h}}, ${at_b - 1};"
+    lines = [f"{{ .reg .b64 da, db; .reg .b32 la, lb, h, g, x; .reg .pred p, q; setp.ne.b32 p, ${at_b + 1}, 0; {first} "
+             f"mov.b64 {{lb, g}}, ${at_b}; wgmma.fence.sync.aligned;"]
+    for blocks in range(1, most if counted else 1):
+        lines += [f"setp.gt.s32 q, ${at_b + 2}, {64 * blocks}; @q bra OVER{blocks};", *_products(acc, a, b, by_row, blocks),
+                  f"bra DONE; OVER{blocks}:"]
+    return "\n".join([*lines, *_products(acc, a, b, by_row, most), "DONE: }" if counted else "}"])
 
 
 @mma.lowering
-def _(acc, a, b, add, b_transposed):
+def _(acc, a, b, add, b_transposed, rows=None):
     by_row = bool(constant(b_transposed, "mma: b_transposed"))
     need(is_accumulator(acc), f"mma: into {acc}. It takes an accumulator.")
     _check_mma(acc, a, b, by_row)
-    text = _mma_text(acc, a, b, by_row)
+    counted = getattr(rows, "name", "none") != "none" and acc.rows > 64
+    need(not (counted and is_operand(a)), f"{b.role.name}: mma of {a}, of which some rows matter. A in registers is multiplied whole. Leave "
+         "rows out.")
+    text = _mma_text(acc, a, b, by_row, counted)
 
-    def emit(p, acc_v, a_v, b_at, add_v, _):
+    def emit(p, acc_v, a_v, b_at, add_v, _, rows_v=None):
         source = p.elements(a_v) if is_operand(a) else [_descriptor(p, a_v, a, 16, 8 * a.swizzle)]
         db = _descriptor(p, b_at, b, 16 if by_row else b.rows * b.swizzle, 8 * b.swizzle)
-        return p.update(acc_v, text, *source, db, add_v)
+        return p.update(acc_v, text, *source, db, add_v, *[rows_v] * counted)
     return acc, emit
 
 

@@ -110,9 +110,8 @@ class ExpertCall(GroupedCall):
     def _numbers(self, cfg, tables, n, k, **more):
         sms = self.world.num_sms - self.kernel.comm_sms(cfg)
         numbers = numbers_of(cfg, tables.capacity, tables.mine, n, k, sms)
-        blocks, expected = min(numbers["tasks"], sms), min(tables.slots, tables.capacity)       # rows, if the router is even
-        numbers.update(lead=round(expected / cfg.tile_m * numbers["cols"] / max(1, blocks)), blocks=blocks, slots=tables.slots,
-                       bands=-(-tables.capacity // cfg.tile_m), tasks=max(1, numbers["tasks"]), **more)     # no group: a block finds none
+        tasks = max(1, numbers["tasks"])         # without a group a block finds none
+        numbers.update(tasks=tasks, blocks=min(tasks, sms), slots=tables.slots, bands=-(-tables.capacity // cfg.tile_m), **more)
         return {name: numbers[name] for name in self.kernel.numbers}
 
     def _workspace(self, cfg, tables, n, k, top_k, numbers, stream):

@@ -120,8 +120,7 @@ def numbers_of(cfg, rows, groups, n, k, sms):
     cols = -(-n // cfg.tile_n)
     tasks = (rows // cfg.tile_m + min(groups, rows)) * cols
     blocks = max(1, min(tasks, sms))
-    return {"tasks": tasks, "k_tiles": -(-k // cfg.tile_k), "groups": groups, "rows": rows, "cols": cols, "turns": -(-tasks // blocks),
-            "lead": round(rows / cfg.tile_m * cols / blocks)}
+    return {"tasks": tasks, "k_tiles": -(-k // cfg.tile_k), "groups": groups, "rows": rows, "cols": cols, "turns": -(-tasks // blocks)}
 
 
 def check(name, kernel, world, A, B, offsets, out, config):

@@ -1,9 +1,8 @@
 """LCS kernels whose tasks are tiles of groups of rows. Where groups end lies in device memory, so each role finds its tasks itself.
 
-Groups' tiles are numbered one group after the other. In their first ``lead`` turns half of the blocks take them from the first on, the
-others from a later one on: so a large group, which keeps the tensor cores busy, and small ones, which keep the memory busy, are worked on
-at the same time. Then all take what is left. Each turn a block takes its neighbour's place, so that a pattern in the lengths of tasks,
-such as every other one short, does not always meet the same block.
+Groups' tiles are numbered one group after the other, and blocks take them in that order: tiles of a group that lie above each other share
+its matrix in L2 while they are worked on at the same time. Each turn a block takes its neighbour's place, so that a pattern in the
+lengths of tasks, such as every other one short, does not always meet the same block.
 """
 
 from ..primitives import div, i32, least, look, mod, most, tile_coord, turn_first
@@ -14,12 +13,12 @@ from .lcs import LCS
 class Grouped(LCS):
     """An LCS kernel with a tensor ``ends``: the row at which each group ends. Roles are given GroupTasks.
 
-    Numbers: ``groups``; ``rows`` of all groups at most; ``cols``: tile columns; ``turns`` that a block has at most; ``lead``: see above.
+    Numbers: ``groups``; ``rows`` of all groups at most; ``cols``: tile columns; ``turns`` that a block has at most.
     Ends that fall, or lie beyond ``rows``, count as the nearest that do not.
     """
 
     kinds = {"ends": "int32"}
-    numbers = dict.fromkeys("tasks k_tiles groups rows cols turns lead".split(), 1)
+    numbers = dict.fromkeys("tasks k_tiles groups rows cols turns".split(), 1)
 
     @classmethod
     def played(kernel, name, adapt=lambda function: function):
@@ -43,12 +42,7 @@ class Grouped(LCS):
     @staticmethod
     def number(cfg, g, turn, place, places):
         """The task of a block in its turn-th turn."""
-        half, odd = div(places + 1, 2), mod(place, 2)       # no branch on the turn: the main loop would lose its uniform registers
-        early, step = least(1, most(0, g.lead - turn)), half + odd * (places - 2 * half)
-        size = i32(places + early * (step - places))
-        begin = i32(early * odd * g.lead * half)
-        index = i32(place + early * (div(place, 2) - place))
-        return i32(begin + turn * size + mod(index + turn, size))
+        return i32(turn * places + mod(place + turn, places))
 
     @staticmethod
     def advance(cfg, g, number, group, first, end, before):

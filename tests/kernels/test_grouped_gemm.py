@@ -102,6 +102,18 @@ def test_public(dtype, columns):
     World.local(1, executor="interpreter", seed=3).run(main)
 
 
+@pytest.mark.parametrize("fields", [dict(tile_m=256), dict(tile_m=128, ping_pong=True), dict(tile_m=192, consumers=1)])
+def test_blocks_without_rows(fields):
+    """Consumers of more than 64 rows multiply the blocks of 64 that have some: groups that end in each of them."""
+    def main(world):
+        a, b, ends = problem(0, (130, 0, 3, 200, 64, 257, 65), 0, 40, 136, "bfloat16", True)
+        out = np.full((len(a), 40), np.nan, a.dtype)
+        config = GroupedGemmConfig(tile_n=32, stages=2, c_stages=1, **fields)
+        check(grouped_gemm(world, a, b, ends, out=out, config=config), a, b, ends, "bfloat16")
+
+    World.local(1, executor="interpreter", seed=4, num_sms=3).run(main)
+
+
 def test_same_bits_whatever_the_schedule():
     a, b, ends = problem(0, (60, 0, 70), 0, 40, 200, "bfloat16", True)
     worlds = [World.local(1, executor="interpreter", seed=s, num_sms=1 + 3 * s) for s in range(3)]

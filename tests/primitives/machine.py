@@ -60,7 +60,8 @@ class Memory:
 
 
 class Machine:
-    """Runs texts of inline PTX without jumps. ``shared`` and ``memory`` are its state; ``executed`` counts instructions by name."""
+    """Runs texts of inline PTX whose jumps go forward, all lanes at once. ``shared`` and ``memory`` are its state; ``executed`` counts
+    instructions by name."""
 
     def __init__(self, shared_bytes=0):
         self.shared, self.memory, self.executed = np.zeros(shared_bytes, np.uint8), Memory(), {}
@@ -68,12 +69,20 @@ class Machine:
     def run(self, text, operands, active):
         """Run a text. operands: values of $0, $1, ... (results None). Returns the registers written to $n, as {n: value}."""
         registers = {f"${i}": v for i, v in enumerate(operands) if v is not None}
-        before = set(registers)
+        before, target = set(registers), None
         for line in self._instructions(text):
+            label, line = re.fullmatch(r"(?:(\w+):(?!:)\s*)?(.*)", line, re.S).groups()
+            target = None if label == target else target
+            if target or not line:
+                continue
             guard, name, args = re.fullmatch(r"(?:@(\w+) )?([\w.:]+)\s*(.*)", line, re.S).groups()
             if name == ".reg":
                 continue
             mask = active & registers[guard].astype(bool) if guard else active
+            if name == "bra":
+                assert (mask == active).all() or not mask.any(), f"{line}: some lanes jump"
+                target = args if mask.any() else None
+                continue
             self.executed[name] = self.executed.get(name, 0) + 1
             self._execute(name, _split(args), registers, mask)
         return {int(k[1:]): v for k, v in registers.items() if k[0] == "$" and (k not in before or True)}
@@ -166,8 +175,8 @@ def _wide_add(m, match, args, registers, mask):
 
 
 def _setp(m, match, args, registers, mask):
-    x, y = (bits(_value(registers, a)) for a in args[1:])
-    _set(registers, args[0], x != y, mask)
+    x, y = (bits(_value(registers, a)).view(np.int32) for a in args[1:])
+    _set(registers, args[0], {"ne": x != y, "gt": x > y}[match[1]], mask)
 
 
 def _round_pair(m, match, args, registers, mask):
@@ -283,7 +292,7 @@ _SPACE = r"(?:\.relaxed\.sys)?(?:\.(?P<space>global|shared))?(?:\.v(?P<count>\d)
 _TABLE = [
     (r"mov\.[buf](16|32|64)", _mov),
     (r"add\.u(32|64)", _wide_add),
-    (r"setp\.ne\.[bu]32", _setp),
+    (r"setp\.(ne(?=\.[bu])|gt(?=\.s))\.[bsu]32", _setp),
     (r"cvt\.rn\.(bf16|f16)x2\.f32", _round_pair),
     (r"cvt\.rn\.(bf16|f16)\.f32", lambda m, match, a, r, mask: _set(r, a[0], rounded(_value(r, a[1]), match[1]), mask)),
     (r"cvt\.f32\.f16", lambda m, match, a, r, mask: _set(r, a[0], half(_value(r, a[1]), "f16"), mask)),

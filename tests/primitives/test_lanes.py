@@ -80,6 +80,21 @@ def test_mma(dtype, a_swizzle, by_row, b_swizzle, m, n, k):
     assert (matrix(again, m, n) == 2 * product).all()
 
 
+@pytest.mark.parametrize("rows, made", [(1, 64), (64, 64), (65, 128), (128, 128), (129, 192), (500, 192)])
+def test_mma_of_some_rows(rows, made):
+    """Blocks of 64 rows that do not matter are not multiplied; each number of blocks is one group."""
+    a, b = values((192, 64), "bfloat16", 1), values((64, 64), "bfloat16", 2)
+    acc, tile = AccumulatorType(192, 64), lambda x: TileType("x", x.shape, "bfloat16", 128, CONSUMER)
+    _, emit = lower("mma", acc, tile(a), tile(b), types.boolean, lit(True), types.int32)
+    p = Lanes(BASE + a.nbytes + b.nbytes)
+    p.machine.shared[BASE:] = np.concatenate([shared_bytes(x, 128).ravel() for x in (a, b)])
+    found = emit(p, p.undefined(acc), p.const(BASE), p.const(BASE + a.nbytes), p.const(0), None, p.const(rows))
+    assert (matrix(found, 192, 64)[:made] == (a.astype(np.float32) @ b.T.astype(np.float32))[:made]).all()
+    counted = p.machine.executed
+    assert sum(n for name, n in counted.items() if "mma_async" in name) == made // 64 * 4
+    assert sum(n for name, n in counted.items() if "commit_group" in name) == 1
+
+
 @pytest.mark.parametrize("last, slope", [(5, 0), (-1, 0), (70, 0), (0, 1), (-17, 1), (100, -2)])
 def test_mask(last, slope):
     x, acc = values((128, 64)), AccumulatorType(128, 64)
