@@ -53,11 +53,10 @@ def case(world, shape, dtype, layout, args):
     times, how = protocol.interleaved(variants, est, rounds=args.rounds)
     flops = 2 * m * n * k
     tflops = {name: round(flops / protocol.summary(t)[0] * 1e-6, 1) for name, t in times.items()}
-    energy = protocol.millijoules(variants, est) if getattr(args, "energy", False) else {}
     protocol.write(args.out, "gemm", shape, dtype, times["pknumba"], "cublas (torch.matmul)", times["cublas"], error, config=vars(config),
                    chosen="by flag" if args.config else "by the tuner" if known else "by shape", layout=layout, how=how, sets=len(sets),
                    tflops=tflops["pknumba"], baseline_tflops=tflops["cublas"],
-                   **{f"{'' if n == 'pknumba' else 'baseline_'}millijoules": e for n, e in energy.items()})
+                   **protocol.energy(args, variants, est, "pknumba", "cublas"))
     return round(protocol.summary(times["cublas"])[0] / protocol.summary(times["pknumba"])[0], 4)
 
 

@@ -74,7 +74,8 @@ def case(world, shape, spread, layout, args):
     tflops = {name: round(flops / protocol.summary(x)[0] * 1e-6, 1) for name, x in times.items()}
     protocol.write(args.out, "grouped_gemm", shape, "bfloat16", times["pknumba"], "torch._grouped_mm", times["torch"], error,
                    config=vars(config), chosen="by flag" if args.config else "by shape", layout=layout, spread=spread, how=how,
-                   sets=len(sets), tflops=tflops["pknumba"], baseline_tflops=tflops["torch"])
+                   sets=len(sets), tflops=tflops["pknumba"], baseline_tflops=tflops["torch"],
+                   **protocol.energy(args, variants, est, "pknumba", "torch"))
     return True
 
 
@@ -113,7 +114,8 @@ def layer(world, shape, args):
     times, how = protocol.interleaved(variants, max(est, 1e-3), rounds=args.rounds)
     for baseline, said in (("parts", "its two grouped_gemm alone"), ("torch", "torch: sort, gather, _grouped_mm, silu, _grouped_mm, sum")):
         protocol.write(args.out, "moe_layer", shape, "bfloat16", times["pknumba"], said, times[baseline], error, how=how,
-                       tflops=round(4 * t * top_k * h * f / protocol.summary(times["pknumba"])[0] * 1e-6, 1))
+                       tflops=round(4 * t * top_k * h * f / protocol.summary(times["pknumba"])[0] * 1e-6, 1),
+                       **protocol.energy(args, variants, est, "pknumba", baseline))
     return True
 
 

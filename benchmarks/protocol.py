@@ -42,7 +42,7 @@ def options(description, out):
     p = argparse.ArgumentParser(description=description)
     p.add_argument("--only", default="", help="run only cases whose name contains this text")
     p.add_argument("--budget", type=float, default=240, help="start no case after so many seconds")
-    p.add_argument("--energy", action="store_true", help="measure the energy of a call too, where the benchmark can")
+    p.add_argument("--energy", action="store_true", help="measure the energy of a call too: products, attention, experts on one GPU")
     p.add_argument("--rounds", type=int, default=60, help="timed rounds of a case at most (30 at least)")
     p.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / out, help="JSON lines are added to this file")
     return p
@@ -213,6 +213,14 @@ def millijoules(variants, est, seconds=0.4):
         torch.cuda.synchronize()
         found[name] = round((read() - start) / count, 4) if read else None
     return found
+
+
+def energy(args, variants, est, ours, baseline=None):
+    """Fields of a result: millijoules of our variant and of the baseline, where the flags ask for them."""
+    if not args.energy:
+        return {}
+    found = millijoules({name: variants[name] for name in (ours, baseline) if name}, est)
+    return {"millijoules": found[ours]} | ({"baseline_millijoules": found[baseline]} if baseline else {})
 
 
 def _version(name):
