@@ -74,7 +74,7 @@ def one_rank(kernel, world, rng, **changes):
     """A random problem and configuration of attention on one rank: several tiles for every block, rings of all depths."""
     causal, pairs = bool(rng.integers(2)), int(rng.integers(1, 3))
     cfg = ToyAttention(**{**dict(consumers=int(rng.integers(1, 4)), kv=(16, 32)[rng.integers(2)], stages=int(rng.integers(2, 4)),
-                                 own_o=bool(rng.integers(2)), dtype="float16"), **changes})
+                                 q_stages=int(rng.integers(1, 3)), ordered=bool(rng.integers(2)), dtype="float16"), **changes})
     size = int(rng.integers(1, 3)), int(rng.integers(20, 90)), int(rng.integers(1, 90)), pairs * int(rng.integers(1, 3)), pairs, 16
     data = [exact_heads(rng, *size, "float16", causal) for _ in range(_CALLS)]
 
@@ -89,7 +89,7 @@ def one_rank(kernel, world, rng, **changes):
                 raise WrongResult(f"{kernel.__name__}, call {number}: an input was changed. A kernel writes its results only. Look at the "
                                   "windows it writes.")
     return Toy(main=main, sms=2, text=f"{size} causal={causal} with consumers={cfg.consumers}, kv={cfg.kv}, stages={cfg.stages}, "
-                                      f"own_o={cfg.own_o}")
+                                      f"q_stages={cfg.q_stages}")
 
 
 def _spread(kernel, rng, world, heads, call, share, toy, changes):
@@ -100,7 +100,7 @@ def _spread(kernel, rng, world, heads, call, share, toy, changes):
             (rows, rank) of the rows that a rank has.
     """
     cfg = toy(**{**dict(consumers=int(rng.integers(1, 3)), kv=(16, 32)[rng.integers(2)], stages=int(rng.integers(2, 4)),
-                        own_o=bool(rng.integers(2)), comm_sms=1, depth=int(rng.integers(1, 4)), dtype="float16"), **changes})
+                        q_stages=int(rng.integers(1, 3)), comm_sms=1, depth=int(rng.integers(1, 4)), dtype="float16"), **changes})
     rows, causal = int(rng.integers(world, 40 * world)), bool(rng.integers(2))
     size = int(rng.integers(1, 3)), rows, rows, *heads, 16
     data = [exact_heads(rng, *size, "float16", causal) for _ in range(_CALLS)]
@@ -117,7 +117,7 @@ def _spread(kernel, rng, world, heads, call, share, toy, changes):
             compare(f"{kernel.__name__} on {world.size} ranks, rank {world.rank}, call {number}", found, want if sums is None else sums,
                     o[:, :, mine], want)
     return Toy(main=main, sms=3, text=f"{size} causal={causal} with consumers={cfg.consumers}, kv={cfg.kv}, stages={cfg.stages}, "
-                                      f"own_o={cfg.own_o}, depth={cfg.depth}")
+                                      f"q_stages={cfg.q_stages}, depth={cfg.depth}")
 
 
 def ring(kernel, world, rng, **changes):

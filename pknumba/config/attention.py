@@ -17,8 +17,8 @@ class AttentionConfig(Config):
 
     Attributes:
         consumers: warpgroups of a block; each has ``part_q`` queries of a tile. kv: keys of a block of K and V.
-        stages: depth of the rings of K and of V. own_o: the result has shared memory of its own; otherwise it takes that of Q, and
-            the next tile's Q comes later.
+        stages: depth of the rings of K and of V. q_stages: tiles of Q in shared memory; a result takes the place of its tile, so with two
+            the next tile comes while this one is computed.
         ordered: consumers give their products to the tensor cores one behind the other.
         slack: powers of two by which scores may exceed the maximum that weights are relative to, before it is raised.
         width: elements of a head, rounded up to 64; causal; dtype: "bfloat16" or "float16". These are set by the call.
@@ -27,8 +27,8 @@ class AttentionConfig(Config):
     consumers: int = 3
     kv: int = 80
     stages: int = 3
-    own_o: bool = True
-    ordered: bool = True
+    q_stages: int = 2
+    ordered: bool = False
     slack: int = 8
     width: int = 128
     causal: bool = False
@@ -47,8 +47,10 @@ class AttentionConfig(Config):
     #: Whether keys come from all ranks in turn, and whether every rank has an early and a late part of the sequence.
     spread: ClassVar[bool] = False
     zigzag: ClassVar[bool] = False
-    #: Whether a task has a part of the keys, and its result is to be merged with others.
+    #: Whether a task has a part of the keys, and its result, in float32 and beside Q, is to be merged with others.
     splits: ClassVar[bool] = False
+    #: Whether the host chooses which block has which tiles where these are unequal.
+    listed: ClassVar[bool] = True
     #: Consumers share a tile.
     ping_pong: ClassVar[bool] = False
 
@@ -65,12 +67,12 @@ class AttentionConfig(Config):
     @property
     def over(self):
         """Whose shared memory the result takes."""
-        return "" if self.own_o else "q"
+        return "" if self.splits else "q"
 
     @property
     def shared_bytes(self):
         """Bytes of shared memory of a block."""
-        rows = self.tile_q * (1 + self.own_o) + 2 * self.stages * self.kv
+        rows = self.tile_q * self.q_stages + 2 * self.stages * self.kv
         return rows * self.width * ITEMSIZE[self.dtype] + _RESERVED
 
     @property
@@ -88,6 +90,7 @@ class AttentionConfig(Config):
             (self.width in (64, 128, 192, 256), f"width = {self.width}. Heads have up to 256 elements, in steps of 64."),
             (self.kv % 16 == 0 and 16 <= self.kv <= 256, f"kv = {self.kv}. wgmma takes multiples of 16 keys up to 256."),
             (self.stages >= 2, f"stages = {self.stages}. At least 2."),
+            (self.q_stages in (1, 2), f"q_stages = {self.q_stages}. One or two tiles of Q."),
             (0 <= self.slack <= 64, f"slack = {self.slack}. From 0 to 64 powers of two."),
             (self.sums <= self.most_sums.get(self.consumers, 0), f"kv = {self.kv} with width = {self.width} takes {self.sums} "
              f"registers in each thread of {self.consumers} consumers. Use fewer keys or consumers."),
@@ -112,6 +115,7 @@ class MovingAttentionConfig(AttentionConfig):
     depth: int = 8
 
     runtime: ClassVar[tuple] = ("slack", "comm_sms", "depth")
+    listed: ClassVar[bool] = False
     most_sums: ClassVar[dict] = {1: 256, 2: 208, 3: 128}
 
     @property
@@ -162,6 +166,7 @@ class DecodeAttentionConfig(AttentionConfig):
 
     consumers: int = 1
     kv: int = 64
+    q_stages: int = 1
     part_stages: int = 2
 
     splits: ClassVar[bool] = True
@@ -176,8 +181,8 @@ class DecodeAttentionConfig(AttentionConfig):
         """Raise ConfigError unless sm_90 can run it."""
         super().check()
         insist(self, [
-            (self.consumers == 1 and self.own_o, f"consumers = {self.consumers}, own_o = {self.own_o}. One consumer has all queries of a "
-             "head of K and V, and its result memory of its own."),
+            (self.consumers == self.q_stages == 1, f"consumers = {self.consumers}, q_stages = {self.q_stages}. One consumer has all "
+             "queries of a head of K and V."),
             (self.part_stages >= 1, f"part_stages = {self.part_stages}. At least 1.")])
 
 
@@ -185,8 +190,8 @@ class DecodeAttentionConfig(AttentionConfig):
 _BEST = {
     64: dict(consumers=3, kv=96, stages=4),
     128: dict(consumers=3, kv=80, stages=3),
-    192: dict(consumers=2, kv=96, stages=2, own_o=False),
-    256: dict(consumers=2, kv=64, stages=2, own_o=False),
+    192: dict(consumers=2, kv=96, stages=2, q_stages=1),
+    256: dict(consumers=2, kv=64, stages=2, q_stages=1),
 }
 
 

@@ -6,6 +6,7 @@ from ..primitives import (accumulator, arrive, as_float, as_operand, climb, div,
                           ring, row_max, row_numbers, row_shares, row_total, store, store_async, store_async_read_wait, store_rows,
                           tile_coord, wait)
 from ..templates import LCS, attend
+from ..templates.drivers import arranged
 from ..tiles import Semaphore, Tile, shared
 
 
@@ -15,23 +16,29 @@ class Attention(LCS):
     tile's first query."""
 
     config = AttentionConfig
-    tensors, kinds = ("Q", "K", "V", "O", "L"), {"L": "float32"}
+    tensors, kinds = ("Q", "K", "V", "O", "L", "order"), {"L": "float32", "order": "int32"}
     #: tiles: of Q in a head. lines: heads in all; heads: of a batch; group: query heads that share one head of K and V. together: heads
     #: walked together. queries, keys: of a head; shift: query i lies at position i + shift, from ``bend`` on jump further. scale,
     #: slack: bits of float32. chunk, extra: a sequence spread over ranks is cut into pieces of chunk rows, the first extra one longer;
-    #: or keys are cut into ``splits`` parts of chunk, and a task's ``first`` is its part's first key.
+    #: or keys are cut into ``splits`` parts of chunk, and a task's ``first`` is its part's first key. turns: tasks of a block at most;
+    #: listed: whether ``order`` has its list.
     numbers = dict.fromkeys(("tasks blocks tiles lines heads group together queries keys shift bend jump scale slack chunk extra "
-                             "splits").split(), 1)
+                             "splits turns listed").split(), 1)
     helper_registers = 56
 
     @staticmethod
     def shared(cfg):
-        block, tile = Tile((cfg.stages, cfg.kv, cfg.width), cfg.dtype, cfg.swizzle), (cfg.consumers, cfg.part_q, cfg.width)
+        block, tile = Tile((cfg.stages, cfg.kv, cfg.width), cfg.dtype, cfg.swizzle), (cfg.q_stages, cfg.consumers, cfg.part_q, cfg.width)
         return shared(q=Tile(tile, cfg.dtype, cfg.swizzle), k=block, v=block, o=Tile(tile, cfg.o_dtype, cfg.swizzle, cfg.over),
-                      q_full=Semaphore(1, by="loader"), q_empty=Semaphore(1, by="consumer"),
+                      q_full=Semaphore(cfg.q_stages, by="loader"),
                       k_full=Semaphore(cfg.stages, by="loader"), k_empty=Semaphore(cfg.stages, by="consumer"),
                       v_full=Semaphore(cfg.stages, by="loader"), v_empty=Semaphore(cfg.stages, by="consumer"),
-                      o_full=Semaphore(1, by="consumer"), o_empty=Semaphore(1, by="storer"))
+                      o_full=Semaphore(cfg.q_stages, by="consumer"), o_empty=Semaphore(cfg.q_stages, by="storer"))
+
+    @classmethod
+    def driver(kernel, role):
+        """Blocks have the tasks that the call's list says, if it has one."""
+        return arranged if "order" in kernel.tensors else super().driver(role)
 
     # ---- who sees what
     @staticmethod
@@ -62,7 +69,12 @@ class Attention(LCS):
     @staticmethod
     def blocks(cfg, g, first, hop):
         """Blocks of K and V that a tile takes from the source that is so many hops away: at least one of its own."""
-        last = first if cfg.splits else least(i32(first + cfg.tile_q - 1), i32(g.queries - 1))
+        return Attention.blocks_of(cfg, g, first, cfg.tile_q, hop)
+
+    @staticmethod
+    def blocks_of(cfg, g, first, rows, hop):
+        """Of these, those that so many queries from ``first`` on see something of."""
+        last = first if cfg.splits else least(i32(first + rows - 1), i32(g.queries - 1))
         return most(div(i32(Attention.reach(cfg, g, last, Attention.source(cfg, g, hop)) + cfg.kv - 1), cfg.kv), i32(hop == 0))
 
     @staticmethod
@@ -87,9 +99,9 @@ class Attention(LCS):
     # ---- which tasks
     @staticmethod
     def tile(cfg, g, number):
-        """(head of all, tile of it) of a task. Causal tiles have unequal lengths: the longest first, and every other round of the SMs in
-        the opposite order."""
-        if cfg.causal:
+        """(head of all, tile of it) of a task. Causal tiles have unequal lengths: the longest first, and where no list says who has which,
+        every other round of the SMs in the opposite order."""
+        if cfg.causal and not cfg.listed:
             turn = div(number, g.blocks)
             if mod(turn, 2) == 1:
                 number = i32(turn * g.blocks + least(g.tasks, i32(turn * g.blocks + g.blocks)) - 1 - number)
@@ -130,13 +142,11 @@ class Attention(LCS):
 
     @staticmethod
     def load_q(cfg, g, s, task):
-        """A tile of Q, once the consumers have done with the last one, and the storer with the result that may lie there."""
-        _, phase = ring(task.turn, 1)
-        wait(s.q_empty[0], phase ^ 1)
-        if not cfg.own_o:
-            wait(s.o_empty[0], phase ^ 1)
-        expect(s.q_full[0], s.q)
-        load_async(s.q, g.Q, (div(task.row, g.heads), mod(task.row, g.heads), 0, 0), s.q_full[0], task.first)
+        """A tile of Q, once the result that took the place of an earlier one has been stored."""
+        stage, phase = ring(task.turn, cfg.q_stages)
+        wait(s.o_empty[stage], phase ^ 1)
+        expect(s.q_full[stage], s.q[stage])
+        load_async(s.q[stage], g.Q, (div(task.row, g.heads), mod(task.row, g.heads), 0, 0), s.q_full[stage], task.first)
 
     @staticmethod
     def log_place(cfg, g, task, first):
@@ -173,29 +183,45 @@ class Attention(LCS):
             line_pass(s, i32(step - 1 - task.turn), task.part)
 
     @staticmethod
+    def pass_over(cfg, g, s, task, first):
+        """Give back the first blocks of a tile, of which the queries from ``first`` on see nothing. Returns how many they were."""
+        n = i32(Attention.blocks(cfg, g, task.first, i32(0)) - Attention.blocks_of(cfg, g, first, cfg.part_q, i32(0)))
+        for i in range(n):
+            stage, phase = ring(i32(task.step + i), cfg.stages)
+            wait(s.k_full[stage], phase)
+            arrive(s.k_empty[stage])
+            wait(s.v_full[stage], phase)
+            arrive(s.v_empty[stage])
+            Attention.enter_line(cfg, s, task, i32(task.step + i + 1))
+            Attention.leave_line(cfg, s, task, i32(task.step + i + 1))
+        return n
+
+    @staticmethod
     def consumer(cfg, g, s, task):              # a warpgroup: queries task.part of the tile
         Attention.open_line(cfg, s, task)
         o, top, total = fill(cfg.part_q, cfg.width, 0.0), fill_rows(cfg.part_q, -1e30), fill_rows(cfg.part_q, 0.0)
-        first, lap, step = i32(task.first + task.part * cfg.part_q), ring(task.turn, 1)[1], i32(task.step)
+        first, (place, lap) = i32(task.first + task.part * cfg.part_q), ring(task.turn, cfg.q_stages)
+        passed = Attention.pass_over(cfg, g, s, task, first) if cfg.causal else i32(0)
+        step = i32(task.step + passed)
         stage, phase = ring(step, cfg.stages)
-        wait(s.q_full[0], lap)
+        wait(s.q_full[place], lap)
         wait(s.k_full[stage], phase)
-        scores = mma(accumulator(cfg.part_q, cfg.kv), s.q[task.part], s.k[stage], False, True)
+        scores = mma(accumulator(cfg.part_q, cfg.kv), s.q[place][task.part], s.k[stage], False, True)
         scores = mma_wait(scores, 0)
         arrive(s.k_empty[stage])
-        scores = Attention.hide(cfg, g, scores, first, i32(0), i32((Attention.blocks(cfg, g, task.first, i32(0)) - 1) * cfg.kv))
+        scores = Attention.hide(cfg, g, scores, first, i32(0), i32((Attention.blocks(cfg, g, task.first, i32(0)) - 1 - passed) * cfg.kv))
         weights, top, total, shrink = Attention.weigh(cfg, g, scores, top, total)
         p = as_operand(weights, cfg.dtype)
         for hop in range(g.world_size if cfg.spread else i32(1)):
             count = Attention.blocks(cfg, g, task.first, i32(hop))
             clear = Attention.reach(cfg, g, first, Attention.source(cfg, g, i32(hop)))      # keys that all queries of this part see
-            for i in range(i32(hop == 0), count):
+            for i in range(i32(passed + 1) if hop == 0 else i32(0), count):
                 before, past = ring(step, cfg.stages)
                 step = i32(step + 1)
                 stage, phase = ring(step, cfg.stages)
                 wait(s.k_full[stage], phase)
                 Attention.enter_line(cfg, s, task, step)
-                scores = mma(accumulator(cfg.part_q, cfg.kv), s.q[task.part], s.k[stage], False, True)
+                scores = mma(accumulator(cfg.part_q, cfg.kv), s.q[place][task.part], s.k[stage], False, True)
                 wait(s.v_full[before], past)
                 o = mma(o, p, s.v[before])
                 Attention.leave_line(cfg, s, task, step)
@@ -209,27 +235,24 @@ class Attention(LCS):
                 arrive(s.v_empty[before])
                 o = rescale(o, shrink)
                 p = as_operand(weights, cfg.dtype)      # not before: an operand of a product that follows is defined after this one
-        arrive(s.q_empty[0])
         stage, phase = ring(step, cfg.stages)
         wait(s.v_full[stage], phase)
         o = mma(o, p, s.v[stage])
         o = mma_wait(o, 0, p)
         arrive(s.v_empty[stage])
         total = row_total(total)
-        if cfg.own_o:
-            wait(s.o_empty[0], lap ^ 1)
         store_rows(g.L, Attention.log_place(cfg, g, task, first), (top * as_float(g.scale) + log2(total)) * 0.6931471805599453)
-        store(s.o[task.part], o / maximum(total, 1e-30))
-        fence_async(s.o[task.part])
-        arrive(s.o_full[0])
+        store(s.o[place][task.part], o / maximum(total, 1e-30))
+        fence_async(s.o[place][task.part])
+        arrive(s.o_full[place])
 
     @staticmethod
     def storer(cfg, g, s, task):                # one thread: shared -> global
-        _, lap = ring(task.turn, 1)
-        wait(s.o_full[0], lap)
-        store_async(g.O, (div(task.row, g.heads), mod(task.row, g.heads), task.col, 0), s.o, task.peer)
+        place, lap = ring(task.turn, cfg.q_stages)
+        wait(s.o_full[place], lap)
+        store_async(g.O, (div(task.row, g.heads), mod(task.row, g.heads), task.col, 0), s.o[place], task.peer)
         store_async_read_wait(0)
-        arrive(s.o_empty[0])
+        arrive(s.o_empty[place])
 
 
 def attention(world, q, k, v, *, causal=False, scale=None, shift=0, out=None, lse=None, config=None, stream=None):

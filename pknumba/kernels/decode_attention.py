@@ -1,10 +1,11 @@
 """Decode attention: one query of every sequence over keys that are spread over ranks; parts are merged by their log-sum-exp."""
 
 from ..config import DecodeAttentionConfig
-from ..primitives import (arrive, div, exp2, expect, fence_async, fill, fill_rows, i32, keep_epoch, load, load_async, load_rows, log2,
+from ..primitives import (arrive, div, exp2, expect, fence_async, fill, fill_rows, i32, load, load_async, load_rows, log2,
                           maximum, mod, ring, signal_all, store, store_async, store_async_read_wait, store_async_wait, store_rows,
                           wait, wait_until)
 from ..templates import LCS, attend_decode
+from ..templates.drivers import counted_blocks
 from ..tiles import Semaphore, Tile, shared
 from .attention import Attention
 
@@ -18,7 +19,7 @@ class DecodeAttention(LCS):
     config, title = DecodeAttentionConfig, "decode_attention"
     tensors = ("Q", "K", "V", "O", "L", "parts", "lse")
     kinds = {"L": "float32", "parts": "float32", "lse": "float32"}
-    symmetric, counters = ("L", "parts"), ("done",)
+    symmetric, counters = ("L", "parts"), ("done", "ended")
     #: computing: tasks that attend, before those that merge.
     numbers = {**Attention.numbers, "computing": 1}
 
@@ -27,6 +28,11 @@ class DecodeAttention(LCS):
         return shared(**Attention.shared(cfg)._asdict(), part=Tile((cfg.part_stages, cfg.part_q, cfg.width), "float32", cfg.swizzle),
                       merged=Tile((cfg.part_q, cfg.width), cfg.dtype, cfg.swizzle, over="o"),
                       p_full=Semaphore(cfg.part_stages, by="loader"), p_empty=Semaphore(cfg.part_stages, by="consumer"))
+
+    @classmethod
+    def driver(kernel, role):
+        """Storers count the blocks of this rank that have done their tasks."""
+        return counted_blocks if role.name == "storer" else super().driver(role)
 
     @staticmethod
     def locate(cfg, g, task):
@@ -60,9 +66,9 @@ class DecodeAttention(LCS):
         """Q, and the blocks of a part of K and V."""
         batch, head = div(task.row, g.heads), mod(task.row, g.heads)
         _, lap = ring(task.turn, 1)
-        wait(s.q_empty[0], lap ^ 1)
-        expect(s.q_full[0], s.q)
-        load_async(s.q, g.Q, (batch, head, task.col, 0), s.q_full[0])
+        wait(s.o_empty[0], lap ^ 1)             # the last task's result has been stored, so all is free
+        expect(s.q_full[0], s.q[0])
+        load_async(s.q[0], g.Q, (batch, head, task.col, 0), s.q_full[0])
         count = Attention.blocks(cfg, g, task.first, i32(0))
         for i in range(count):
             stage, phase = ring(i32(task.step + i), cfg.stages)
@@ -126,7 +132,7 @@ class DecodeAttention(LCS):
         _, lap = ring(task.turn, 1)
         wait(s.o_full[0], lap)
         if task.peer == 0:
-            store_async(g.parts, (DecodeAttention.half(cfg, g, task) + div(task.first, g.chunk), task.col, 0), s.o)
+            store_async(g.parts, (DecodeAttention.half(cfg, g, task) + div(task.first, g.chunk), task.col, 0), s.o[0])
         else:
             store_async(g.O, (div(task.row, g.heads), mod(task.row, g.heads), task.col, 0), s.merged)
         store_async_read_wait(0)
@@ -134,8 +140,6 @@ class DecodeAttention(LCS):
         if task.peer == 0:
             store_async_wait(0)                 # written, and the log-sum-exp that the consumer wrote before it arrived
             signal_all(g.done, i32(task.row * g.tiles + task.col))
-        elif task.id == g.computing:            # every block has come: the next call may have another number
-            keep_epoch(g.done, g.epoch)
 
 
 def decode_attention(world, q, k, v, *, scale=None, out=None, lse=None, config=None, stream=None):

@@ -162,7 +162,7 @@ def _line(role, verb, shift):
     need(role.together, f"{role.name}: a line of workers that take turns. They are not at the same task. Use turn_wait and turn_pass.")
 
     def emit(p, s_at, step, part):
-        for i in p.switch(p.group(), role.workers) if role.workers > 1 else ():
+        for i in p.switch(part, role.workers) if role.workers > 1 else ():
             p(f"bar.{verb} {TURNS + (i + shift) % role.workers}, 256;")
     return emit
 

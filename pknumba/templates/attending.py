@@ -10,11 +10,15 @@ from ..lowering.variant import debug
 from ..tiles import DTYPES, ITEMSIZE
 from .agreement import remember
 from .arguments import check_config, check_world, home, reached
-from .call import Matrix, Steps, Workspace, prepare
+from .call import Matrix, Steps, Workspace, device_table, prepare
 from .fast import fingerprint, is_symmetric, stream_source
+from .lists import MOST_LISTED, least_loaded
 
 #: Bytes of K and V that the L2 cache holds beside everything else: heads whose tiles are walked together have no more.
 _CACHED = 32 << 20
+
+#: What a tile takes besides its blocks of K and V, in such blocks: until its first product, and after its last.
+_ENDS = 1.3
 
 #: The arrays of a call, or what ``runtime.describe`` sees in them. ``lse`` is False where nobody wants it.
 Heads = namedtuple("Heads", "q k v out lse")
@@ -79,6 +83,7 @@ class AttentionCall(Steps):
         cfg.check()
         self.stream_key = stream if stream is None else self.stream()
         numbers = self._numbers(cfg, found, scale or found.q.shape[3] ** -0.5, **options)
+        self.order = self._order(cfg, numbers) if "order" in self.kernel.tensors else None
         numbers = {name: numbers[name] for name in self.kernel.numbers}
         workspace = self._workspace(cfg, numbers, found)
         self.launch = prepare(self.kernel, world, cfg, self._all_matrices(found, workspace), numbers, workspace)
@@ -117,13 +122,39 @@ class AttentionCall(Steps):
         log_scale = scale * math.log2(math.e)
         return dict(tasks=tasks, blocks=min(tasks, self.world.num_sms), tiles=tiles, lines=b * h, heads=h, group=group,
                     together=min(fit, b * h) if cfg.causal else 1, queries=s, keys=keys, shift=shift, bend=0, jump=0, chunk=0, extra=0,
-                    splits=1, scale=_bits(log_scale), slack=_bits(cfg.slack / log_scale))
+                    splits=1, turns=-(-tasks // max(1, min(tasks, self.world.num_sms))), listed=0, scale=_bits(log_scale),
+                    slack=_bits(cfg.slack / log_scale))
+
+    def _order(self, cfg, numbers):
+        """Lists of tasks where these are unequal, and not too many; what it means in ``numbers``. Heads are walked in equal groups: as few
+        as the cache allows, or some more where that leaves less uneven."""
+        import numpy as np
+        tasks, lines, group = (numbers[n] for n in ("tasks", "lines", "group"))
+        if not cfg.causal or not numbers["blocks"] < tasks <= MOST_LISTED:
+            return np.zeros((1, 1), np.int32)
+        costs = [cost_of(cfg, numbers, tile) for tile in reversed(range(numbers["tiles"]))]
+        few, found = -(-lines // numbers["together"]), {}
+        for groups in range(few, few + 4):
+            together = min(lines, -(-lines // (groups * group)) * group)
+            heads = [min(together, lines - first) for first in range(0, lines, together)]
+            found[together] = least_loaded([cost for n in heads for cost in costs for _ in range(n)], numbers["blocks"])
+        together = min(found, key=lambda n: found[n][0])
+        order = found[together][1]
+        numbers.update(together=together, turns=order.shape[1], listed=1)
+        return order
 
     # ---- arrays as the kernel sees them
     def _all_matrices(self, found, workspace):
         """{tensor: Matrix}."""
+        more = {} if self.order is None else {"order": self._listed(self.order.reshape(1, -1))}
         return {"Q": self._matrices(found.q), "K": self._matrices(found.k), "V": self._matrices(found.v), "O": self._matrices(found.out),
-                "L": self._lines(found.lse, found.q.shape[0] * found.q.shape[1])}
+                "L": self._lines(found.lse, found.q.shape[0] * found.q.shape[1]), **more}
+
+    def _listed(self, row):
+        """A row of integers, on the device once for all calls that have the same."""
+        if self.world.executor == "interpreter":
+            return self._own(row)
+        return Matrix(device_table(self.world, row.tobytes()), 1, row.size, row.nbytes, "int32")
 
     def _own(self, array):
         return Matrix(arrays=[array if r == self.world.rank else None for r in range(self.world.size)])
@@ -152,6 +183,15 @@ class AttentionCall(Steps):
         if self.world.executor == "interpreter":
             return self._own(x.owner.reshape(b * h, s))
         return Matrix(x.pointer, b * h, s, 4 * s, "float32")
+
+
+def cost_of(cfg, numbers, tile):
+    """What a causal tile takes, in blocks of K and V of all its consumers."""
+    total = 0
+    for part in range(cfg.consumers):
+        last = min(tile * cfg.tile_q + (part + 1) * cfg.part_q, numbers["queries"]) - 1
+        total += max(1, -(-min(max(last + numbers["shift"] + 1, 0), numbers["keys"]) // cfg.kv))
+    return total + _ENDS * cfg.consumers
 
 
 def fitted(cfg, found, causal):

@@ -4,7 +4,7 @@ A factory takes the role and the kernel's ``steps`` and returns ``drive(cfg, g, 
 ``places`` blocks (or of communicator warps), ``part`` the number of the worker in its block.
 """
 
-from ..primitives import div, i32, keep_epoch, mod, record, signal_all, stamp, turn_first, wait_until
+from ..primitives import div, i32, keep_epoch, look, mod, record, signal, signal_all, stamp, turn_first, wait_until
 from ..tiles import Task, TileTask
 
 
@@ -37,6 +37,37 @@ def together(role, steps):
             role(cfg, g, s, Task(i32(t), turn, part, mod(t, g.world_size), step))
             step = i32(step + steps(cfg, g, i32(t)))
             turn = i32(turn + 1)
+    return drive
+
+
+def counted_blocks(role, steps):
+    """As ``together``; once every block of this rank has done its tasks, all know which call this is: the next may have another number."""
+    def drive(cfg, g, s, part, place, places):
+        turn, step = i32(0), i32(0)
+        for t in range(place, g.tasks, places):
+            role(cfg, g, s, Task(i32(t), turn, part, mod(t, g.world_size), step))
+            step = i32(step + steps(cfg, g, i32(t)))
+            turn = i32(turn + 1)
+        signal(g.ended, 0, g.rank)
+        if place == 0:
+            wait_until(g.ended, 0, i32(g.epoch * places))
+            keep_epoch(g.ended, g.epoch)
+    return drive
+
+
+def arranged(role, steps):
+    """As ``together``, or where there is a list, ``g.turns`` long for each block, the tasks of its own list up to a negative one. What is
+    listed for a block lies together in memory, so that looking there seldom leaves the SM."""
+    def drive(cfg, g, s, part, place, places):
+        step = i32(0)
+        for turn in range(g.turns):
+            number = i32(turn * places + place)
+            if cfg.causal:                      # no branch on g.listed: the main loop would lose its uniform registers
+                number = i32(number + g.listed * (look(g.order, i32(g.listed * (place * g.turns + turn))) - number))
+            if number < 0 or number >= g.tasks:
+                break
+            role(cfg, g, s, Task(number, i32(turn), part, mod(number, g.world_size), step))
+            step = i32(step + steps(cfg, g, number))
     return drive
 
 

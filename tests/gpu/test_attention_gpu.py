@@ -15,8 +15,8 @@ AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
 
 
-CONFIGS = [dict(consumers=2, kv=128, stages=2), dict(consumers=2, kv=160, stages=2, own_o=False), dict(consumers=1, kv=64),
-           dict(consumers=3, kv=64, slack=0, ordered=False)]
+CONFIGS = [dict(consumers=2, kv=128, stages=2), dict(consumers=2, kv=160, stages=2, q_stages=1), dict(consumers=1, kv=64),
+           dict(consumers=3, kv=64, slack=0, ordered=True)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pknumba import AttentionConfig, World, attention, errors
+from pknumba.templates import attending
 
 from .attending import assert_attention, definition, exact_heads, heads
 from .harness import schedule
@@ -30,7 +31,7 @@ def check(shape, seed=0, dtype="bfloat16", causal=False, shift=0, loud=1.0, betw
 @pytest.mark.parametrize("seed", range(12))
 def test_exact(seed, causal):
     """Several tiles for every block, grouped heads, every policy and way of completing; O is exact."""
-    cfg = (None, AttentionConfig(consumers=2, kv=32, stages=2), AttentionConfig(consumers=1, kv=16, stages=3, own_o=False))[seed % 3]
+    cfg = (None, AttentionConfig(consumers=2, kv=32, stages=2), AttentionConfig(consumers=1, kv=16, stages=3, q_stages=1))[seed % 3]
     shape = (1, 150, 110, 4, 2, 64) if seed % 2 else (2, 100, 100, 2, 1, 64)
     q, k, v, o, lse = exact_heads(np.random.default_rng(seed), *shape, causal=causal)
     (found, sums), = run((q, k, v), **schedule(seed), sms=2 + seed % 2, causal=causal, scale=1.0, config=cfg)
@@ -67,6 +68,15 @@ def test_nothing_to_see():
     check((2, 70, 0, 2, 1, 64))
     for shape in ((1, 0, 50, 1, 1, 64), (0, 5, 5, 1, 1, 64)):
         check(shape)
+
+
+def test_more_tiles_than_are_listed(monkeypatch):
+    """Then blocks take the next by number, as they do where tiles are equal; the bits are the same."""
+    arrays = heads(np.random.default_rng(5), 1, 300, 300, 4, 2, 64)
+    listed, = run(arrays, sms=3, causal=True)
+    monkeypatch.setattr(attending, "MOST_LISTED", 7)
+    plain, = run(arrays, sms=3, causal=True)
+    assert all((a == b).all() for a, b in zip(listed, plain))
 
 
 def test_nan():

@@ -10,7 +10,7 @@ from .tiny import TinyConfig, ptx
 
 pytestmark = pytest.mark.ptx
 
-CAUSAL = AttentionConfig(causal=True)
+CAUSAL = AttentionConfig(causal=True, ordered=True)
 
 #: Primitive -> (kernel that uses it, configuration, words of its PTX).
 WORDS = {

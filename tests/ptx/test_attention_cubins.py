@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
 
 #: What calls choose, and the most that check() allows.
 CASES = [attention_config(*case) for case in ((64, True), (128, True), (256, False))]
-CASES += [attention_config(128).replace(dtype="float16"), AttentionConfig(consumers=2, kv=160, stages=2, own_o=False, causal=True)]
+CASES += [attention_config(128).replace(dtype="float16"), AttentionConfig(consumers=2, kv=160, stages=2, q_stages=1, causal=True)]
 
 
 def label(cfg):
