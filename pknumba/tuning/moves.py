@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..config import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, GemmReduceScatterConfig
+from ..config import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, GemmReduceScatterConfig, NormConfig
 
 __all__ = ["Moves", "Operator", "OPERATORS"]
 
@@ -136,6 +136,14 @@ def _combine():
             "apart": lambda m, n, k, size, hw: Moves(sent(m, n, size), "register", order="apart", memory=6 * m * n)}
 
 
+def _norm():
+    """No product: m rows of n are summed over ranks, added to the residual and normalised. k counts nothing; pass 1."""
+    memory = 8                                      # bytes of an element: x and the residual read, the residual and the result written
+    return {"inter": lambda m, n, k, size, hw: Moves(4 * m * n * (size - 1) / size, "register", memory=memory * m * n, steps=1),
+            "one-shot": lambda m, n, k, size, hw: Moves(2 * m * n * (size - 1), "register", memory=memory * m * n, steps=1),
+            "apart": lambda m, n, k, size, hw: Moves(4 * m * n * (size - 1) / size, "register", order="apart", memory=12 * m * n)}
+
+
 #: Name of a public function -> what the model knows of it.
 OPERATORS = {
     "gemm": Operator(GemmConfig, "alone", None, {"alone": lambda m, n, k, size, hw: Moves(0, "tma")}),
@@ -149,4 +157,5 @@ OPERATORS = {
     "moe_dispatch_gemm": Operator(GemmConfig, "inter", lambda k, size: (TILE_N, 1), _dispatch()),
     "moe_combine": Operator(GemmConfig, "inter", lambda k, size: (k, 1), _combine()),
     "ulysses_attention": Operator(GemmConfig, "inter", None, _ulysses(), 677 / 700),
+    "all_reduce_rmsnorm": Operator(NormConfig, "inter", None, _norm(), 1.0),
 }

@@ -65,6 +65,15 @@ def test_attention_sends_less_of_longer_sequences():
         assert found[0].seconds < predict(op, 16 * 16 * 12288 // 8, 12288, 256, 8, hardware=H100_PAPER, schedule="apart").seconds
 
 
+def test_a_norm_is_all_communication():
+    """512 tokens of 8192 on eight cards: 7/4 of the array leave a rank; in one shot four times as much."""
+    p = predict("all_reduce_rmsnorm", 512, 8192, 1, 8)
+    assert p.bound == "communication" and p.comm_sms == 0 and p.moves.link == 2 * 512 * 8192 * 7 / 4
+    assert p.seconds < predict("all_reduce_rmsnorm", 512, 8192, 1, 8, schedule="apart").seconds
+    one, two = (predict("all_reduce_rmsnorm", 512, 8192, 1, 8, schedule=s).communication for s in ("one-shot", "inter"))
+    assert one == 4 * two
+
+
 def test_paper_threshold():
     assert hiding_depth(H100_PAPER) == pytest.approx(2197, abs=2)
     assert prefer("gemm_reduce_scatter", 2048, 8, H100_PAPER) == "inter" and prefer("gemm_reduce_scatter", 2304, 8, H100_PAPER) == "intra"
