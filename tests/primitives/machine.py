@@ -60,38 +60,31 @@ class Memory:
 
 
 class Machine:
-    """Runs texts of inline PTX whose jumps go forward, all lanes at once. ``shared`` and ``memory`` are its state; ``executed`` counts
-    instructions by name."""
+    """Runs inline PTX; all lanes jump, and forward. ``shared`` and ``memory`` are its state; ``executed`` counts instructions by name."""
 
     def __init__(self, shared_bytes=0):
         self.shared, self.memory, self.executed = np.zeros(shared_bytes, np.uint8), Memory(), {}
 
     def run(self, text, operands, active):
         """Run a text. operands: values of $0, $1, ... (results None). Returns the registers written to $n, as {n: value}."""
-        registers = {f"${i}": v for i, v in enumerate(operands) if v is not None}
-        before, target = set(registers), None
+        registers, target = {f"${i}": v for i, v in enumerate(operands) if v is not None}, None
         for line in self._instructions(text):
-            label, line = re.fullmatch(r"(?:(\w+):(?!:)\s*)?(.*)", line, re.S).groups()
+            label, guard, name, args = re.fullmatch(r"(?:(\w+):(?!:)\s*)?(?:@(\w+) )?([\w.:]*)\s*(.*)", line, re.S).groups()
             target = None if label == target else target
-            if target or not line:
-                continue
-            guard, name, args = re.fullmatch(r"(?:@(\w+) )?([\w.:]+)\s*(.*)", line, re.S).groups()
-            if name == ".reg":
+            if target or name in ("", ".reg"):
                 continue
             mask = active & registers[guard].astype(bool) if guard else active
+            self.executed[name] = self.executed.get(name, 0) + 1
             if name == "bra":
                 assert (mask == active).all() or not mask.any(), f"{line}: some lanes jump"
                 target = args if mask.any() else None
-                continue
-            self.executed[name] = self.executed.get(name, 0) + 1
-            self._execute(name, _split(args), registers, mask)
-        return {int(k[1:]): v for k, v in registers.items() if k[0] == "$" and (k not in before or True)}
+            else:
+                self._execute(name, _split(args), registers, mask)
+        return {int(k[1:]): v for k, v in registers.items() if k[0] == "$"}
 
     @staticmethod
     def _instructions(text):
-        text = " ".join(text.split())
-        if text.startswith("{"):
-            text = text[1:text.rindex("}")]
+        text = re.sub(r"^{(.*)}[^}]*$", r"\1", " ".join(text.split()))
         return [t.strip() for t in text.split(";") if t.strip()]
 
     def _execute(self, name, args, registers, mask):
@@ -125,10 +118,8 @@ def _split(args):
 
 def _value(registers, word):
     """A register, a number or a special register, as 128 values."""
-    if word == "%tid.x":
-        return np.arange(LANES, dtype=np.uint32)
-    if word == "%laneid":
-        return np.arange(LANES, dtype=np.uint32) % 32
+    if word in ("%tid.x", "%laneid"):
+        return np.arange(LANES, dtype=np.uint32) % (LANES if word == "%tid.x" else 32)
     if re.fullmatch(r"-?\d+", word):
         return np.full(LANES, int(word) & 0xffffffff, np.uint32)
     if word.startswith("0f"):
