@@ -13,8 +13,6 @@
 # interpreter, which also looks for races, counts bytes and predicts the time on an H200.
 
 # %%
-import numpy as np
-
 from pknumba.primitives import arrive, fence_async, load, ring, store, store_async, store_async_read_wait, wait
 from pknumba.teaching import COLUMNS, ROWS, Drawing, Tiny, check, measure
 

@@ -86,7 +86,19 @@ check(Patient)
 #
 # Ordinary stores and the copy engine do not see each other's writes by themselves. `fence_async` makes a consumer's stores
 # visible to the copy engine, *before* it says that the buffer is full.
-#
+
+# %%
+d = Drawing(760, 175, "one buffer of y, reached in two ways")
+for i, (text, kind) in enumerate((("store", "role"), ("fence_async", "signal"), ("arrive\ny_full", "wait"))):
+    d.box(130 + 120 * i, 45, 100, 40, text, kind, 11)
+d.words(12, 70, "consumer:").words(12, 84, "ordinary stores", 10).words(12, 145, "storer:").words(12, 159, "the copy engine", 10)
+for i, (text, kind) in enumerate((("wait\ny_full", "wait"), ("store_async", "peer"))):
+    d.box(490 + 120 * i, 120, 100, 40, text, kind, 11)
+d.arrow(230, 65, 248, 65).arrow(350, 65, 368, 65).arrow(470, 72, 530, 118).arrow(590, 140, 608, 140)
+d.words(525, 88, "both ways see the bytes", 11)
+d
+
+# %% [markdown]
 # **Exercise.** Here the fence is missing. What does the interpreter say? Put it where it belongs.
 
 # %%
@@ -127,7 +139,7 @@ check(Fenced)
 # **latency is hidden by what is in flight**.
 
 # %%
-times = {f"{stages} buffers": measure(Tiny, stages=stages, tiles=16, sms=1).us for stages in (1, 2, 4, 8)}
+times = {f"{stages} buffer{'s' * (stages > 1)}": measure(Tiny, stages=stages, tiles=16, sms=1).us for stages in (1, 2, 4, 8)}
 Drawing(700, 150, "sixteen tiles on one SM, predicted").bars(20, 40, times, unit="µs")
 
 # %%

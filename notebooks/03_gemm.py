@@ -78,23 +78,47 @@ print(score)
 score.picture("four tiles of C on two SMs")
 
 # %% [markdown]
+# **Exercise.** A *step* is one filled stage: a tile of A and a tile of B, each 64 deep. How many steps does the loader make for
+# all of C (m, n) over depth k, if every size is a multiple of 64? Count them in the picture: what it starts is a copy.
+
+# %%
+def steps(m, n, k):
+    return ...
+
+
+def started(m, n, k):
+    events = run(lambda world: product(world, m, n, k), sms=2, gpu=False).events
+    return sum(1 for e in events if e.kind == "copy" and e.role == "loader") // 2
+
+
+check(steps, started, (128, 128, 256), (64, 192, 128))
+
+# %% tags=["solution"]
+check(lambda m, n, k: (m // 64) * (n // 64) * (k // 64), started, (128, 128, 256), (64, 192, 128))
+
+# %% [markdown]
 # ## Bytes
 #
 # Each tile of C needs a band of A and a band of B. So tiles that are twice as large need half the bytes: that is why they are
 # as large as the registers allow.
-#
+
+# %%
+def counted(m, n, k, tile_m, tile_n):
+    cfg = GemmConfig(tile_m=tile_m, tile_n=tile_n, stages=2, c_stages=1, consumers=1)
+    ones = [np.ones(shape, np.float16) for shape in ((m, k), (k, n))]
+    return run(lambda world: gemm(world, *(world.asarray(x) for x in ones), config=cfg), gpu=False).moved["own read"]
+
+
+kilobytes = {f"{a} x {b}": counted(256, 256, 64, a, b) / 1024 for a, b in ((64, 64), (64, 128), (64, 256), (128, 128))}
+Drawing(720, 155, "256 x 256 x 64: what is loaded, by the size of a tile").bars(20, 40, kilobytes, unit="KiB", kind="memory")
+
+# %% [markdown]
 # **Exercise.** How many bytes of A and B does the kernel load into shared memory for C (m, n) over depth k, in float16? All
 # sizes are multiples of the tile.
 
 # %%
 def loaded(m, n, k, tile_m, tile_n):
     return ...
-
-
-def counted(m, n, k, tile_m, tile_n):
-    cfg = GemmConfig(tile_m=tile_m, tile_n=tile_n, stages=2, c_stages=1, consumers=1)
-    ones = [np.ones(shape, np.float16) for shape in ((m, k), (k, n))]
-    return run(lambda world: gemm(world, *(world.asarray(x) for x in ones), config=cfg), gpu=False).moved["own read"]
 
 
 sizes = [(128, 128, 128, 64, 64), (128, 128, 128, 128, 64), (128, 256, 64, 64, 128)]
@@ -151,6 +175,28 @@ check(order_solved, pknumba_order, *tiles)
 # waits for.
 
 # %%
-for size in (1024, 4096, 8192):
+rates = {}
+for size in (256, 512, 1024, 2048, 4096, 8192):
     p = predict("gemm", size, size, size)
-    print(f"{size}^3: {p.seconds * 1e6:8.1f} µs, {2 * size**3 / p.seconds / 1e12:4.0f} TFLOP/s, bound by {p.bound}")
+    rates[f"{size}^3"] = 2 * size**3 / p.seconds / 1e12
+    print(f"{size}^3: {p.seconds * 1e6:8.1f} µs, {rates[f'{size}^3']:4.0f} TFLOP/s, bound by {p.bound}")
+Drawing(720, 210, "predicted on an H200").bars(20, 40, rates, unit="TFLOP/s")
+
+# %% [markdown]
+# **Exercise.** If A, B and C each crossed the memory's pins once, at W bytes a second, and tensor cores did R FLOP a second:
+# from which size s on would a product of s x s x s in float16 wait for the tensor cores? (That is the *least* size; what else
+# a small product waits for is in the bars.)
+
+# %%
+def least(R, W):
+    return ...
+
+
+def first(R, W):
+    return next(s for s in range(1, 10000) if 2 * s**3 / R >= 3 * s * s * 2 / W)
+
+
+check(least, first, (800e12, 4.0e12), (989e12, 3.35e12))
+
+# %% tags=["solution"]
+check(lambda R, W: int(np.ceil(3 * R / W)), first, (800e12, 4.0e12), (989e12, 3.35e12))

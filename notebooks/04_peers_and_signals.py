@@ -173,15 +173,41 @@ check(lambda n, e: e * n, lambda n, e: sum(1 for call in range(e) for rank in ra
 # ## In the library
 #
 # pknumba's templates make both hand-overs for you: a kernel that communicates by `LCSC` or `Comm` ends its call only when the
-# others have finished with what it owns. Here is the operator for what we built, in its library form:
+# others have finished with what it owns. `send_recv` is what we built, in its library form. Here every rank sends on what it
+# got, again and again.
 
 # %%
-def library(world):
+def library(world, calls=3):
     x = world.asarray(np.full((64, 8), world.rank, np.float32))
-    pairs = [(r, (r + 1) % world.size) for r in range(world.size)]
-    return [send_recv(world, x, pairs=pairs) for _ in range(3)][-1]
+    for _ in range(calls):
+        x = send_recv(world, x, pairs=[(r, (r + 1) % world.size) for r in range(world.size)])
+    return x
 
 
-score = run(library, ranks=3)
+score = run(library, ranks=4)
 print(score)
-[int(y[0, 0]) for y in score.values]
+d = Drawing(560, 200, "whose numbers a rank of four holds")
+for call in range(4):
+    d.words(12, 62 + 38 * call, f"after call {call}" if call else "at first", 11)
+    d.row(120, 42 + 38 * call, [f"of rank {(r - call) % 4}" for r in range(4)], "memory", width=90, height=28, gap=12)
+    for r in range(3 if call else 0):
+        d.arrow(165 + 102 * r, 32 + 38 * call, 250 + 102 * r, 42 + 38 * call)
+d
+
+# %% [markdown]
+# **Exercise.** Whose numbers does rank r of n hold after so many calls?
+
+# %%
+def held(r, n, calls):
+    return ...
+
+
+def played(r, n, calls):
+    return int(run(lambda world: library(world, calls), ranks=n, gpu=False).values[r][0, 0])
+
+
+cases = [(0, 2, 1), (0, 3, 2), (1, 3, 5), (2, 4, 3)]
+check(held, played, *cases)
+
+# %% tags=["solution"]
+check(lambda r, n, calls: (r - calls) % n, played, *cases)

@@ -30,13 +30,58 @@ def mine(world, n):
 
 # %% [markdown]
 # ## One shot, two shots, by the root, in a ring
+#
+# Each way is a list of messages: from whom, to whom, what share of the array. What follows each other in time is a step.
 
 # %%
-d = Drawing(760, 150, "who sends what to whom (four ranks, n numbers each)")
-for i, (name, steps) in enumerate((("one shot", "all to all, n each"), ("two shots, or two calls", "owners sum n / 4,\nthen tell all"),
-                                   ("by the root", "root sums all,\nall read the root"), ("ring", "6 steps of n / 4\nto the next rank"))):
-    d.box(20 + 185 * i, 50, 170, 80, f"{name}\n{steps}", ("tile", "done", "peer", "role")[i])
+def messages(way, n):
+    """[(from, to, share of the array)] of all messages between n ranks."""
+    all_to_all = [(a, b) for a in range(n) for b in range(n) if a != b]
+    return {"one shot": [(a, b, 1) for a, b in all_to_all],                                     # 1 step
+            "two shots": 2 * [(a, b, 1 / n) for a, b in all_to_all],                            # 2: pieces to owners, sums to all
+            "by the root": [(a, 0, 1) for a in range(1, n)] + [(0, b, 1) for b in range(1, n)],     # 2: in, out
+            "ring": 2 * (n - 1) * [(a, (a + 1) % n, 1 / n) for a in range(n)]}[way]                 # 2 (n - 1)
+
+
+CORNERS = ((40, 75), (130, 75), (130, 165), (40, 165))
+d = Drawing(860, 205, "four ranks: who sends to whom")
+for i, (way, said) in enumerate((("one shot", "1 step of n"), ("two shots", "2 steps of n / 4"), ("by the root", "2 steps of n"),
+                                 ("ring", "6 steps of n / 4"))):
+    d.words(20 + 210 * i, 50, f"{way}: {said}", 12, weight="bold")
+    for a, b in {(a, b) for a, b, _ in messages(way, 4)}:
+        (x, y), (u, v) = CORNERS[a], CORNERS[b]
+        d.arrow(*(20 + 210 * i + x + 0.24 * (u - x), y + 0.24 * (v - y)), *(20 + 210 * i + u - 0.24 * (u - x), v - 0.24 * (v - y)))
+    for r, (x, y) in enumerate(CORNERS):
+        d.box(20 + 210 * i + x - 17, y - 14, 34, 28, str(r), "signal" if way == "by the root" and r == 0 else "role")
 d
+
+# %% [markdown]
+# **Exercise.** A link is as busy as its busiest rank. How much does the rank that gets most receive, in arrays of n numbers,
+# for each way on so many ranks?
+
+# %%
+def busiest(way, ranks):
+    return ...
+
+
+def counted_messages(way, ranks):
+    return max(sum(share for _, to, share in messages(way, ranks) if to == r) for r in range(ranks))
+
+
+ways = [(way, ranks) for way in ("one shot", "two shots", "by the root", "ring") for ranks in (2, 4, 8)]
+check(busiest, counted_messages, *ways)
+
+# %% tags=["solution"]
+def busiest_solved(way, ranks):
+    return {"one shot": ranks - 1, "by the root": ranks - 1}.get(way, 2 * (ranks - 1) / ranks)
+
+
+check(busiest_solved, counted_messages, *ways)
+
+# %% [markdown]
+# ## Few bytes and many
+#
+# The same on the library's kernels, whose time is predicted. (The ring is below: you write it.)
 
 # %%
 def one_shot(world, n):
@@ -57,18 +102,48 @@ def by_the_root(world, n):
 
 
 WAYS = (("one shot", one_shot), ("two shots", two_shots), ("in two calls", in_two_calls), ("by the root", by_the_root))
-times = {}
+times, sent = {}, {}
 for name, way in WAYS:
     for n in (256, 16384):
         score = run(lambda world: way(world, n), RANKS)
         assert all((np.asarray(v) == score.values[0]).all() for v in score.values)
         print(f"{name:<12} n = {n:>6}: {score.us:6.1f} µs, over links {score.to_peers:>9,} B")
-        times[f"{name}, {n}"] = score.us
+        times[f"{name}, {n}"], sent[name] = score.us, score.to_peers / 1024
 Drawing(720, 260, "four ranks, predicted").bars(20, 40, times, unit="µs")
 
 # %% [markdown]
+# **Exercise.** A model in one line: a way takes `steps` round trips of t seconds, and the busiest rank's bytes pass a link of B
+# bytes a second. From how many bytes on are two shots (2 round trips) faster than one shot (1), on so many ranks?
+
+# %%
+def crossing(ranks, t, B):
+    return ...
+
+
+def searched(ranks, t, B):
+    one, two = counted_messages("one shot", ranks), counted_messages("two shots", ranks)
+    return next(n for n in range(0, 10**7, 8) if 2 * t + two * n / B < t + one * n / B)
+
+
+def near(answer):
+    def compare(*given):
+        said = answer(*given)
+        return said if said is ... else bool(abs(said - searched(*given)) <= 8)
+    return compare
+
+
+check(near(crossing), lambda *given: True, (4, 2e-6, 400e9), (8, 2e-6, 400e9))
+
+# %% tags=["solution"]
+check(near(lambda ranks, t, B: t * B / ((ranks - 1) - 2 * (ranks - 1) / ranks)), lambda *given: True, (4, 2e-6, 400e9), (8, 2e-6, 400e9))
+
+# %% [markdown]
 # ## Counting bytes
-#
+
+# %%
+Drawing(720, 155, "four ranks, 16384 float32 each: what crosses links, all ranks together").bars(20, 40, sent, unit="KiB", kind="peer")
+
+# %% [markdown]
 # **Exercise.** How many bytes cross links, all ranks together, if every rank sends all of its n float32 numbers to each of the
 # others (one shot)? And in two shots, where each owner reads its n / ranks numbers from the others and writes the sums to
 # them?

@@ -58,6 +58,29 @@ print("apart:", one)
 print("fused:", other)
 
 # %% [markdown]
+# **Exercise.** `waves` waves of tiles, each c µs to compute and s µs to sum. Sums of a wave begin when it is computed and the
+# sums before are done. How long does all of it take?
+
+# %%
+def overlapped(waves, c, s):
+    return ...
+
+
+def played(waves, c, s):
+    computed = summed = 0
+    for _ in range(waves):
+        computed += c
+        summed = max(summed, computed) + s
+    return summed
+
+
+cases = [(4, 10, 10), (4, 10, 3), (8, 3, 10), (1, 5, 5)]
+check(overlapped, played, *cases)
+
+# %% tags=["solution"]
+check(lambda waves, c, s: c + (waves - 1) * max(c, s) + s, played, *cases)
+
+# %% [markdown]
 # ## The timeline
 #
 # Rows are roles of two ranks. Compute SMs load (blue below), multiply (green) and store; the storer signals (red) a tile's
@@ -72,7 +95,31 @@ def small(world):
     return gemm_all_reduce(world, A, B, out=world.symmetric((few["m"], few["n"]), "float16"), config=config.replace(comm_sms=1))
 
 
-run(small, 2, sms=2, gpu=False).picture("four tiles on two ranks, one SM that computes and one that communicates on each")
+score = run(small, 2, sms=2, gpu=False)
+score.picture("four tiles on two ranks, one SM that computes and one that communicates on each")
+
+# %% [markdown]
+# **Exercise.** What is not hidden is the time after the last multiplication. Read it off an SM's *events*: each has `begin` and
+# `end` in nanoseconds and a `kind`, such as "wait", "copy" or "mma".
+
+# %%
+def exposed(events):
+    """Nanoseconds from the end of the last multiplication to the end of the call."""
+    return ...
+
+
+def by_loop(events):
+    last = end = 0
+    for e in events:
+        last = max(last, e.end) if e.kind == "mma" else last
+        end = max(end, e.end)
+    return end - last
+
+
+check(exposed, by_loop, score.events)
+
+# %% tags=["solution"]
+check(lambda events: max(e.end for e in events) - max(e.end for e in events if e.kind == "mma"), by_loop, score.events)
 
 # %% [markdown]
 # ## How many SMs should communicate?

@@ -136,6 +136,11 @@ Twice = load(f"{file}:Twice")
 found = mutate(Twice, worlds=(2,), seeds=2, progress=lambda line: None)
 print(found)
 
+# %%
+d = Drawing(640, 112, "mutants of Twice")
+d.bars(20, 40, {"noticed": len(found.noticed), "nobody missed": len(found.alive)}, width=380, unit="mutants", kind="signal")
+d
+
 # %% [markdown]
 # **Exercise.** `found.count` mutants were made, and `found.alive` lists those that nobody noticed. What share was noticed? And
 # which single line would you delete from `Twice`, so that every remaining one matters?

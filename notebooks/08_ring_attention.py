@@ -14,7 +14,7 @@
 # %%
 import numpy as np
 
-from pknumba import attention, ring_attention, send_recv
+from pknumba import attention, ring_attention, ring_rows, send_recv
 from pknumba.teaching import Drawing, check, run
 
 rng = np.random.default_rng(0)
@@ -99,11 +99,46 @@ print("largest difference from NumPy:", round(float(abs(O[0, 0] - whole(Q[0, 0],
 score.picture("two heads on two SMs: K and V in rings, softmax under the tensor cores")
 
 # %% [markdown]
+# **Exercise.** Attention that sees only t keys at a time and keeps no scores: after each tile of keys, merge. In NumPy, with
+# `whole` for a tile.
+
+# %%
+def streamed(q, k, v, t):
+    """o (rows, width)."""
+    return ...
+
+
+short = [(q, k, v, t) for t in (1, 4, 12)]
+check(streamed, lambda q, k, v, t: whole(q, k, v)[0], *short)
+
+# %% tags=["solution"]
+def streamed_solved(q, k, v, t):
+    o, lse = whole(q, k[:t], v[:t])
+    for at in range(t, len(k), t):
+        o, lse = merge_solved(o, lse, *whole(q, k[at:at + t], v[at:at + t]))
+    return o
+
+
+check(streamed_solved, lambda q, k, v, t: whole(q, k, v)[0], *short)
+
+# %% [markdown]
 # ## In a ring
 #
 # Each rank has its own rows of Q, K and V. Keys and values go round: in each step a rank attends to the part that it holds and
 # passes it on.
-#
+
+# %%
+d = Drawing(700, 205, "four ranks: whose keys and values a rank holds")
+for step in range(4):
+    d.words(12, 68 + 38 * step, f"step {step}", 11)
+    for r in range(4):
+        part = (r - step) % 4
+        d.box(90 + 140 * r, 48 + 38 * step, 110, 30, f"rank {r}: part {part}", ("tile", "peer", "done", "role")[part], 11)
+for r in range(3):
+    d.arrow(200 + 140 * r, 66, 228 + 140 * r, 98)
+d
+
+# %% [markdown]
 # **Exercise.** Write the ring with `attention`, `send_recv` and your `merge`.
 
 # %%
@@ -161,6 +196,13 @@ check(close(ring_solved), lambda ranks: True, 2, 4)
 # %% [markdown]
 # ## Bytes
 #
+# Gathered first, K and V would lie on every rank as a whole. In a ring a rank holds two parts: one to work on, one that comes.
+
+# %%
+held = {f"{n} ranks, {what}": share for n in (2, 4, 8) for what, share in (("gathered", 100.0), ("ring", 200.0 / n))}
+Drawing(720, 210, "memory for K and V on each rank, in % of all of K and V").bars(40, 40, held, unit="%", kind="memory")
+
+# %% [markdown]
 # **Exercise.** K and V have n bytes each over all ranks. How many bytes does each rank send in the whole ring?
 
 # %%
@@ -193,3 +235,31 @@ print(score)
 exact = np.stack([whole(K[0, h], K[0, h], V[0, h])[0] for h in range(2)])[None]
 print("largest difference from NumPy:", round(float(abs(np.concatenate(score.values, axis=2) - exact).max()), 3))
 score.picture("ring attention on two ranks")
+
+# %% [markdown]
+# With a causal mask, row i attends to rows up to i: whoever has the last rows works most. So a rank gets two pieces of twice as
+# many, one from each end.
+#
+# **Exercise.** Which rows does rank r of n have? (`ring_rows` of pknumba is the definition; rows are a multiple of 2 n.) The
+# work of a rank is then the same for all.
+
+# %%
+def mine(rows, n, r):
+    return ...
+
+
+def definition_of_rows(rows, n, r):
+    return ring_rows(rows, n, r, zigzag=True)
+
+
+spreads = [(48, n, r) for n in (2, 3, 4) for r in range(n)]
+check(mine, definition_of_rows, *spreads)
+
+# %% tags=["solution"]
+def mine_solved(rows, n, r):
+    pieces = np.arange(rows).reshape(2 * n, -1)
+    return np.concatenate([pieces[r], pieces[2 * n - 1 - r]])
+
+
+print("rows attended to:", *(int((mine_solved(48, 4, r) + 1).sum()) for r in range(4)))
+check(mine_solved, definition_of_rows, *spreads)

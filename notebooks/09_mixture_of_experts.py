@@ -163,6 +163,12 @@ def exchange(world):
 
 score = run(exchange, 4, gpu=False)
 print(score)
+d = Drawing(620, 220, "rows from each rank to each: the diagonal stays at home")
+for a in range(4):
+    d.words(20, 75 + 40 * a, f"from rank {a}", 11).words(135 + 110 * a, 48, f"to rank {a}", 11)
+    for b in range(4):
+        d.box(110 + 110 * b, 55 + 40 * a, 100, 30, str(TOKENS // 4), "plain" if a == b else "peer", 11)
+d
 
 # %% [markdown]
 # **Exercise.** How many bytes is that, for n tokens of `width` float16 numbers on each of so many ranks?
@@ -189,7 +195,20 @@ check(lambda n, width, ranks: ranks * (ranks - 1) * (n // ranks) * width * 2, me
 # Each token goes to two experts, each with two products and an activation between them, and their results are weighted and
 # added. `moe_layer` does all of it: tokens are pulled from their ranks while tiles are multiplied, and results are fetched
 # and added by the second product's communicators.
-#
+
+# %%
+d = Drawing(800, 190, "one token, two of four experts")
+d.box(15, 80, 80, 40, "token", "memory").box(140, 80, 80, 40, "router", "plain")
+for i, (e, w) in enumerate(((0, 0.7), (2, 0.3))):
+    y = 40 + 80 * i
+    d.box(300, y, 110, 40, f"expert {e}\nx @ W1[{e}]", "tile", 11).box(440, y, 60, 40, "relu", "plain", 11)
+    d.box(530, y, 90, 40, f"@ W2[{e}]", "tile", 11).arrow(220, 100, 298, y + 20, f"{w}").arrow(410, y + 20, 438, y + 20)
+    d.arrow(500, y + 20, 528, y + 20).arrow(620, y + 20, 688, 100)
+    d.words(632, 55 + 95 * i, f"times {w}", 11)
+d.arrow(95, 100, 138, 100).box(690, 80, 90, 40, "sum", "done")
+d
+
+# %% [markdown]
 # **Exercise.** The definition for one token: x (width,), the experts that it goes to, and its weights; relu between the products.
 
 # %%

@@ -11,9 +11,12 @@
 # From a line of NumPy to machine code for an H200, without a GPU: a product whose result is clipped, summed over ranks.
 
 # %%
+from itertools import permutations
+from math import factorial, prod
+
 import numpy as np
 
-from pknumba import Gemm, GemmAllReduce, GemmAllReduceConfig, World, errors, lowering
+from pknumba import GemmAllReduce, GemmAllReduceConfig, errors, lowering
 from pknumba import check as look
 from pknumba.primitives import (accumulator, arrive, fence_async, maximum, minimum, mma, mma_wait, ring, store, turn_pass, turn_wait,
                                 wait)
@@ -55,7 +58,17 @@ check(lambda As, Bs, limit: sum(np.clip(A @ B, -limit, limit) for A, B in zip(As
 # ## 2. The role
 #
 # Only the consumer differs from Gemm's. `maximum` and `minimum` work on register tiles. (The limit is a constant here.)
-#
+
+# %%
+d = Drawing(760, 100, "what the consumer does with a tile of C")
+for i, (said, kind) in enumerate((("zero\naccumulator", "plain"), ("multiply,\nstep after step", "role"), ("clip:\nthe new line", "done"),
+                                  ("store panels\nto shared memory", "role"), ("tell the\nstorer", "wait"))):
+    d.box(15 + 150 * i, 40, 125, 45, said, kind, 11)
+    if i:
+        d.arrow(-10 + 150 * i, 62, 13 + 150 * i, 62)
+d
+
+# %% [markdown]
 # **Exercise.** Put the new line where the dots are, and let both checks say yes: values against NumPy, and schedules.
 
 # %%
@@ -134,8 +147,34 @@ check(values, lambda kernel: by_loops(As, Bs, LIMIT), ClippedProductSolved)
 # %% [markdown]
 # ## 3. Every schedule
 #
-# One run proves something about one order. `check` of pknumba tries many, with ranks that come late and copies that arrive
-# late.
+# One run proves something about one order. Here are all orders of two roles with two steps each; a kernel has thousands of
+# steps. `check` of pknumba tries many orders, with ranks that come late and copies that arrive late, and finds by vector clocks
+# what *could* have gone wrong in those that it did not try.
+
+# %%
+orders = sorted(set(permutations("LLCC")), reverse=True)
+d = Drawing(700, 52 + 28 * len(orders), "two steps of a loader (L), two of a consumer (C): every order")
+for i, order in enumerate(orders):
+    for j, who in enumerate(order):
+        d.box(20 + 70 * j, 40 + 28 * i, 62, 22, who, "tile" if who == "L" else "role", 11)
+d
+
+# %% [markdown]
+# **Exercise.** In how many orders can roles with so many steps each go? (Each keeps the order of its own steps.)
+
+# %%
+def interleavings(*steps):
+    return ...
+
+
+def enumerated(*steps):
+    return len(set(permutations("".join(chr(65 + role) * n for role, n in enumerate(steps)))))
+
+
+check(interleavings, enumerated, (2, 2), (3, 4), (1, 2, 3))
+
+# %% tags=["solution"]
+check(lambda *steps: factorial(sum(steps)) // prod(map(factorial, steps)), enumerated, (2, 2), (3, 4), (1, 2, 3))
 
 # %%
 def main(world):
@@ -166,9 +205,14 @@ def tried(widths):
     return found
 
 
-built = tried((128, 256))
+built = tried((64, 128, 256))
+bars = {f"tile_n = {width}": found for width, found in built.items() if found} | {"a thread has": 255}
+Drawing(700, 130, "registers that each thread is compiled for").bars(20, 40, bars, unit="registers")
 
 # %% [markdown]
+# The roles of a kernel share what an SM has, 65,536 registers: for 384 threads at most 168 each, of which the template moves
+# some from loaders to consumers.
+#
 # **Exercise.** Why not 256? An accumulator of 64 rows and n columns lies in the registers of 128 threads, and a thread has
 # 255. How many does each need for the accumulator alone?
 
@@ -192,3 +236,30 @@ check(lambda n: 64 * n // 128, lambda n: sum(1 for i in range(64 * n) if i % 128
 score = run(program(ClippedProductSolved), 2)
 print(score)
 score.picture("your kernel on two ranks")
+
+# %% [markdown]
+# **Exercise.** How many bytes cross links, all ranks together, for C (m, n) in float16 on so many ranks? The owner of a tile
+# reads it from the others and writes the sum to them, and it moves *whole* tiles of 128 x 128.
+
+# %%
+def over_links(m, n, ranks):
+    return ...
+
+
+def counted(m, n, ranks):
+    def main(world):
+        A, B = (world.asarray(np.ones(shape, np.float16)) for shape in ((m, 32), (32, n)))
+        return multiply(ClippedProductSolved, world, A, B, out=None, config=CONFIG, stream=None)
+    return run(main, ranks, gpu=False).to_peers
+
+
+shapes = [(128, 128, 2), (70, 200, 2), (128, 128, 3)]
+check(over_links, counted, *shapes)
+
+# %% tags=["solution"]
+def over_links_solved(m, n, ranks):
+    tiles = -(-m // 128) * -(-n // 128)
+    return tiles * 128 * 128 * 2 * (ranks - 1) * 2
+
+
+check(over_links_solved, counted, *shapes)

@@ -65,19 +65,20 @@ def _owner(event):
     return event.lane.split(" of ", 1)[-1] if " of " in event.lane else event.lane
 
 
-def svg(events, title, marks=(), last=160, width=1200):
-    """The last steps of a run as an SVG: a row for each role, a box for what it does, grey while it waits.
+def svg(events, title, marks=(), last=160, width=1200, per_us=0):
+    """The last steps of a run as an SVG: a row for each role, a box for what it does, grey while it waits, an axis below.
 
     Args:
-        marks: lanes to emphasise, such as the two of a race. last: how many steps.
+        marks: lanes to emphasise, such as the two of a race. last: how many steps. per_us: how many of them are a microsecond; 0: they
+            are no times.
     """
     if not events:
         return _document(title, width, 40, [])
     end = max(e.end for e in events)
     start = max(end - last, 0)
     shown = [e for e in events if e.end >= start]
-    lanes = sorted({(e.rank, -1 if e.block is None else e.block, _owner(e)) for e in shown})
-    rows = {lane: i for i, (_, _, lane) in enumerate(lanes)}
+    lanes = sorted({(e.rank, -1 if e.block is None else e.block, *_numbered(_owner(e)), _owner(e)) for e in shown})
+    rows = {lane: i for i, (*_, lane) in enumerate(lanes)}
     left, height, unit = 230, 22, (width - 250) / (end - start + 1)
     parts = []
     for lane, i in rows.items():
@@ -92,12 +93,38 @@ def svg(events, title, marks=(), last=160, width=1200):
         size = max((e.end - max(e.begin, start)) * unit, max(unit, 3) - 1)
         parts.append(f'<rect x="{x:.1f}" y="{y + 2 + below}" width="{size:.1f}" height="{7 if below else 16}" fill="{COLOURS[e.kind]}">'
                      f"<title>step {e.begin}-{e.end}: {escape(e.lane)} {escape(e.text)} {place}</title></rect>")
-    return _document(title, width, 60 + len(rows) * height, parts + _legend(left, 50 + len(rows) * height))
+    bottom = 40 + len(rows) * height
+    parts += _axis(left, bottom, start, end, unit, per_us) + _legend(left, bottom + 34, {e.kind for e in shown})
+    return _document(title, width, bottom + 44, parts)
 
 
-def _legend(x, y):
+def _numbered(lane):
+    """("consumer", 10) of "consumer 10", so that 10 comes after 9."""
+    words, _, number = lane.rpartition(" ")
+    return (words, int(number)) if number.isdigit() else (lane, -1)
+
+
+def _axis(left, y, start, end, unit, per_us):
+    """At most ten ticks: microseconds since the first step that is shown, or numbers of steps."""
+    per, word = (per_us, " µs") if per_us else (1, "")
+    span = (end - start) / per
+    step = next(m * 10**e for e in range(-3, 12) for m in (1, 2, 5) if span <= 10 * m * 10**e)
+    first, parts = (0, []) if per_us else (start, [])
+    step = step if per_us else max(int(step), 1)
+    ticks = [n * step for n in range(-int(-first // step), int((first + span) / step) + 1)]
+    for tick in ticks:
+        x = left + (tick - first) * per * unit
+        last = word if tick == ticks[-1] else ""
+        parts.append(f'<path d="M{x:.1f} 36V{y + 3}" stroke="#d5d9e0" stroke-width="0.7"/>'
+                     f'<text x="{x:.1f}" y="{y + 14}" text-anchor="middle" fill="#555">{tick:.10g}{last}</text>')
+    return parts
+
+
+def _legend(x, y, kinds):
     parts = []
     for kind, colour in COLOURS.items():
+        if kind not in kinds:
+            continue
         parts.append(f'<rect x="{x}" y="{y - 8}" width="9" height="9" fill="{colour}"/><text x="{x + 13}" y="{y}">{kind}</text>')
         x += 75
     return parts

@@ -10,6 +10,9 @@ from ..tuning import H200
 
 __all__ = ["Meter", "Score"]
 
+#: Workers of one role of an SM that a timeline shows one by one.
+ALIKE = 3
+
 
 class Meter(VirtualTime):
     """Virtual time of a card that also counts bytes: read and written in a rank's own memory, and in that of peers."""
@@ -49,11 +52,13 @@ class Score:
         return self.moved["peer read"] + self.moved["peer written"]
 
     def picture(self, title="", last_us=None, width=900):
-        """The timeline: a row for each role that has something to do, nanoseconds to the right."""
+        """The timeline: a row for each role that has something to do, microseconds to the right. Of more than ``ALIKE`` workers of a
+        role the first stands for all."""
         often = Counter(e.lane.rpartition(" of ")[2] for e in self.events)
-        events = [e for e in self.events if often[e.lane.rpartition(" of ")[2]] > 2]
+        events = _first_of_many([e for e in self.events if often[e.lane.rpartition(" of ")[2]] > 2])
         first, end = min((e.begin for e in events), default=0), max((e.end for e in events), default=0)
-        return Picture(timeline.svg(events, title, last=int(last_us * 1000) if last_us else end - first + 50, width=width))
+        last = int(last_us * 1000) if last_us else end - first + 50
+        return Picture(timeline.svg(events, title, last=last, width=width, per_us=1000))
 
     def __str__(self):
         said = ", ".join(f"{kind} {n:,} B" for kind, n in sorted(self.moved.items()) if n)
@@ -61,3 +66,22 @@ class Score:
 
     def __repr__(self):
         return str(self)
+
+
+def _first_of_many(events):
+    """The events without those of the second and later workers of roles that have many; the first is called "consumer 0 (+7)"."""
+    workers = {}
+    for e in events:
+        role, _, number = e.lane.rpartition(" of ")[2].rpartition(" ")
+        if number.isdigit():
+            workers.setdefault(role, set()).add(int(number))
+    kept = []
+    for e in events:
+        issued, of, lane = e.lane.rpartition(" of ")
+        role, _, number = lane.rpartition(" ")
+        same = workers.get(role, ())
+        if len(same) <= ALIKE:
+            kept.append(e)
+        elif int(number) == min(same):
+            kept.append(e._replace(lane=f"{issued}{of}{lane} (+{len(same) - 1})"))
+    return kept

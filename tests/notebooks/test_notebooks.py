@@ -10,6 +10,8 @@ import nbformat
 import numpy as np
 import pytest
 
+from pknumba import CommConfig, all_gather
+from pknumba.checking import timeline
 from pknumba.errors import PknumbaError
 from pknumba.teaching import Drawing, Tiny, TinyConfig, check, measure, run
 
@@ -23,20 +25,42 @@ def test_runs_and_is_current(name):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
+def steps(notebook):
+    """{heading: cells} of the steps of a notebook: what follows each heading of the second level."""
+    found, heading = {}, None
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown" and cell.source.startswith("## "):
+            heading = cell.source.partition("\n")[0]
+        if heading:
+            found.setdefault(heading, []).append(cell)
+    return found
+
+
+def said(cell):
+    """What a cell shows last, "a picture" for one."""
+    return [o["data"]["text/plain"] for o in cell.get("outputs", []) if "data" in o]
+
+
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_each_teaches(name):
-    """A picture, an exercise that says "not yet" and is right in the cell after it, and a score of bytes or time."""
+def test_each_step_has_a_picture_and_an_exercise(name):
+    """An exercise says "not yet", and a cell after it has the solution, which is right."""
     notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
-    said = [[o["data"].get("text/plain", "") for o in c.get("outputs", []) if "data" in o] for c in notebook.cells]
-    printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
-    solutions = [i for i, c in enumerate(notebook.cells) if "solution" in c.metadata.get("tags", ())]
-    assert any("a picture" in s for s in said) and len(solutions) >= 2
-    for i in solutions:
-        assert said[i][-1].startswith("right"), f"{name}, cell {i}: {said[i]}"
-    attempts = [i for i, s in enumerate(said) if s and s[-1].startswith("not yet")]
-    assert len(attempts) >= 2 and all(any(j > i for j in solutions) for i in attempts)
-    if name[:2] != "07":
-        assert "µs" in printed or any("µs" in t for s in said for t in s), f"{name}: no score"
+    assert len(steps(notebook)) >= 3
+    for heading, cells in steps(notebook).items():
+        solved = [i for i, c in enumerate(cells) if "solution" in c.metadata.get("tags", ())]
+        open_ = [i for i, c in enumerate(cells) if any(s.startswith("not yet") for s in said(c))]
+        assert any("a picture" in said(c) for c in cells), f"{name}, {heading}: no picture"
+        assert open_ and len(solved) >= len(open_) and all(any(j > i for j in solved) for i in open_), f"{name}, {heading}: an exercise"
+        assert all(said(cells[i])[-1].startswith("right") for i in solved), f"{name}, {heading}: a solution is not right"
+        assert sum(c.source.count("**Exercise.**") for c in cells if c.cell_type == "markdown") == len(open_), f"{name}, {heading}"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_each_has_a_score_and_short_cells(name):
+    notebook = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    printed = [o.get("text", "") for c in notebook.cells for o in c.get("outputs", [])]
+    shown = "".join(printed + [s for c in notebook.cells for s in said(c)])
+    assert "µs" in shown or name[:2] == "07", f"{name}: no score"
     for cell in notebook.cells:
         assert len(cell.source.splitlines()) <= 45 and not any(len(line) > 140 for line in cell.source.splitlines()), cell.source[:100]
 
@@ -65,7 +89,7 @@ def test_kernels_are_checked_and_measured():
     assert not wrong and "WrongResult" in repr(wrong)
     slow, fast = (measure(Tiny, stages=n, tiles=8, sms=1).seconds for n in (1, 4))
     assert fast < 0.75 * slow, "more buffers hide latency"
-    assert "<svg" in good.score.picture("t")._repr_svg_()
+    assert "<svg" in good.score.picture("t")._repr_svg_() and " µs</text>" in good.score.picture("t").text
 
 
 @pytest.mark.ptx
@@ -94,9 +118,18 @@ def test_results_of_both_executors_are_compared(monkeypatch):
 
 
 def test_programs_are_metered():
-    from pknumba import all_gather
     score = run(lambda world: all_gather(world, world.asarray(np.full((8, 8), world.rank, np.float32))), 3, gpu=False)
     assert score.to_peers == 3 * 2 * 8 * 8 * 4 and [v[8, 0] for v in score.values] == [1, 1, 1] and score.seconds > 0
+
+
+def test_of_many_workers_one_is_drawn():
+    """In the order of their numbers, and with how many there are."""
+    ones, config = np.ones((256, 64), np.float32), CommConfig(warps=12)
+    score = run(lambda world: all_gather(world, world.asarray(ones), config=config), 2, sms=1, gpu=False)
+    text = score.picture("t").text
+    assert "communicator 0 (+11)</text>" in text and "communicator 1" not in text.replace("block 1", "")
+    found = timeline.svg(score.events, "t", last=10**9)
+    assert found.index("communicator 9</text>") < found.index("communicator 10</text>")
 
 
 def test_drawings():
