@@ -8,7 +8,7 @@ from .test_pipelines_gpu import ROOT, bounded, environment
 
 pytestmark = pytest.mark.gpu
 #: Notebooks, and how many of their programs also run on the GPU.
-PROGRAMS = {"01": 0, "03": 1, "04": 1, "05": 8, "06": 1, "08": 2, "09": 2, "10": 1}
+PROGRAMS = {"01": 0, "02": 0, "03": 1, "04": 1, "05": 8, "06": 1, "07": 0, "08": 2, "09": 2, "10": 1}
 
 
 @pytest.mark.parametrize("number", sorted(PROGRAMS))
