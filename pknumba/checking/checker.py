@@ -27,7 +27,7 @@ class Plan:
     """Which runs a check makes. ``runs`` lists them.
 
     Attributes:
-        worlds: numbers of ranks; None: 1 to 4, or 1 for a kernel that does not communicate. seeds: how many, or which.
+        worlds: numbers of ranks; None: 1 to 4, or 1 for a kernel that shares no memory. seeds: how many, or which.
         policies, completions: every policy meets every completion in as many seeds as there are pairs.
         calls: calls in a row, without a barrier. skew: steps that another rank each time comes late.
         changes: fields of the configuration to fix (``size=(m, n, k)`` too, for products).
@@ -47,7 +47,7 @@ class Plan:
             for given in getattr(self, name):
                 if given not in known:
                     raise ConfigError(f"check: {name} = {given!r}. It must be among {', '.join(known)}.")
-        alone = hasattr(kernel, "communicates") and not kernel.communicates()
+        alone = hasattr(kernel, "communicates") and not kernel.communicates() and not kernel.symmetric
         worlds = self.worlds or ((1,) if alone else (1, 2, 3, 4))
         seeds = range(self.seeds) if isinstance(self.seeds, int) else self.seeds
         pairs = [(p, self.completions[(i + j) % len(self.completions)]) for j in range(len(self.completions))

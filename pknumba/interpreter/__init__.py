@@ -7,6 +7,7 @@ waits order is enough. The same seed gives the same run, in any process.
 
 from .access import fence_async, read, write
 from .accumulator import Accumulator
+from .calls import globals_of, keep_epoch, number_of
 from .counters import Counters
 from .launch import Block, Launch
 from .operations import transfer
@@ -22,4 +23,5 @@ from .virtual import VirtualTime
 
 __all__ = ["Session", "VirtualTime", "Launch", "Block", "SharedTile", "SemaphoreRing", "Semaphore", "Tensor", "Window", "Strided", "Span",
            "Counters", "Accumulator", "Registers", "Rows", "elementwise", "values", "current", "rest", "read", "write",
-           "transfer", "fence_async", "turn_wait", "turn_pass", "sync", "dtype_of"]
+           "transfer", "fence_async", "turn_wait", "turn_pass", "sync", "keep_epoch", "globals_of",
+           "number_of", "dtype_of"]

@@ -70,6 +70,7 @@ class Launch:
     Attributes:
         flying: asynchronous operations that have not taken their last step.
         queued: blocks that wait for room.
+        readers: roles that have looked at the call's number. kept: who has written the next one, or None.
     """
 
     def __init__(self, session, rank, name, grid, resident, cluster=1):
@@ -82,7 +83,8 @@ class Launch:
                               "a grid whole clusters.")
         self.blocks, self.queued, self.running, self.live, self.flying = {}, [], 0, 0, 0
         self.started = self.ended = False
-        self._host = self._clock = None
+        self._host = self._clock = self.kept = None
+        self.readers = {}
 
     def block(self, number):
         """The block of that number."""

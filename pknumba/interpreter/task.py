@@ -72,7 +72,7 @@ class RoleTask(Task):
     Attributes:
         rank, block, role, part, name, session, rng: who it is.
         stores: its bulk stores (BulkStores).
-        clock: its vector clock; None without race checking.
+        clock: its vector clock; None without race checking. first: its own epoch when it starts.
     """
 
     def __init__(self, launch, block, role, part, fn, order):
@@ -86,6 +86,7 @@ class RoleTask(Task):
     def begin(self, clock):
         """Start from the launch's clock, in a component of its own."""
         self.component, last = self.session.components.take(self.rank)
+        self.first = last + 1
         self.clock = advance(self.session.components.copy(clock), self.component, last + 1)
 
     def tick(self):

@@ -6,6 +6,7 @@ peer after its wait; data written by the copy engine must have been waited for w
 """
 
 from ..interpreter import current
+from ..interpreter import keep_epoch as cpu_keep_epoch
 from ..interpreter.report import site
 from ..lowering import constant, insist, primitive
 
@@ -158,8 +159,12 @@ def keep_epoch(counters, epoch):
     Args:
         counters: any ``g.name`` (gives the worker's scope); epoch: ``g.epoch``.
 
-    PTX: st.global.u32 to the launch context. The interpreter's host counts by itself.
+    Every role of the call must have started before, or a late one takes the next call's number for its own: wait for something that
+    every block does. The interpreter's host counts by itself; that order it checks.
+
+    PTX: st.global.u32 to the launch context.
     """
+    cpu_keep_epoch()
 
 
 @keep_epoch.lowering

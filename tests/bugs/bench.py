@@ -77,7 +77,7 @@ def run(kernel, **options):
             cpu.rest(get("SKEW", 0) * (rank == call % world))
             if "X" in arrays:
                 arrays["X"][rank][...] = data[call][rank]
-            _launch(kernel, session, rank, {**tensors, **shared, "rank": rank, "world_size": world, "epoch": call + 1})
+            _launch(kernel, session, rank, {**tensors, **shared, "rank": rank, "world_size": world, "call": call + 1})
             for name, value in get("expected", lambda X: [{}] * world)(data[call])[rank].items():
                 if not np.array_equal(arrays[name][rank], np.broadcast_to(value, arrays[name][rank].shape)):
                     wrong.append(WrongResult(f"rank {rank}, call {call}: {name} is wrong."))
@@ -90,6 +90,12 @@ def run(kernel, **options):
     return session
 
 
+class _Globals(SimpleNamespace):
+    """What roles are given."""
+
+    epoch = property(lambda g: cpu.number_of(g.call))
+
+
 def _launch(kernel, session, rank, fields):
     get = vars(kernel).get
     blocks = get("BLOCKS", 1)
@@ -100,7 +106,7 @@ def _launch(kernel, session, rank, fields):
         for name, scope in {**SCOPES, **get("SCOPE", {})}.items():
             workers = get("WORKERS", {}).get(name, 1)
             for part in range(workers if get(name) else 0):
-                g = SimpleNamespace(**fields, block=number, blocks=blocks, part=part)
+                g = _Globals(**fields, block=number, blocks=blocks, part=part)
                 launch.role(block, _role(name, scope, get), part, lambda f=get(name), g=g, s=s: f(g, s))
     launch.wait()
 
