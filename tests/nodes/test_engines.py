@@ -121,6 +121,16 @@ def test_ranks_that_cannot_map_each_other_are_nodes(gpus):
     assert {"node of 0 is (0, 1)", "node of 1 is (0, 1)", "node of 2 is (2,)"} <= set(out.splitlines())
 
 
+def test_ucx_with_cuda_is_noticed(tmp_path):
+    """Only where Open MPI was told to use UCX, and UCX has its transports for device memory."""
+    from pknumba.runtime.nodes.over_mpi import _through_ucx
+    maps = tmp_path / "maps"
+    maps.write_text("7f00-7f01 r-xp 0 fd:00 1  /site/libucx/lib/libuct.so.0\n")
+    assert not _through_ucx({"OMPI_MCA_pml": "ucx"}, maps)
+    maps.write_text(maps.read_text() + "7f02-7f03 r-xp 0 fd:00 2  /site/libucx/lib/ucx/libuct_cuda.so.0\n")
+    assert _through_ucx({"OMPI_MCA_pml": "ucx"}, maps) and not _through_ucx({}, maps) and not _through_ucx({"OMPI_MCA_pml": "ob1"}, maps)
+
+
 def test_engines_of_this_machine():
     from pknumba.runtime.nodes import engines
     found = engines()

@@ -1,5 +1,6 @@
 """Engines over MPI: host memory as it is, device memory where MPI takes it, and device memory staged through pinned host memory."""
 
+import os
 import zlib
 from collections import deque
 
@@ -126,11 +127,20 @@ def is_cuda_aware(mpi):
     except (OSError, TypeError):
         return False
     if hasattr(library, "MPIX_Query_cuda_support"):
-        return bool(library.MPIX_Query_cuda_support())
+        return bool(library.MPIX_Query_cuda_support()) or _through_ucx(os.environ, "/proc/self/maps")
     if hasattr(library, "MPIX_GPU_query_support"):                  # MPICH: (kind, result), kind 0 is CUDA
         found = ctypes.c_int()
         return library.MPIX_GPU_query_support(0, ctypes.byref(found)) == 0 and bool(found.value)
     return False
+
+
+def _through_ucx(environment, maps):
+    """Whether Open MPI was told to hand all messages to UCX (``OMPI_MCA_pml=ucx``) and UCX has loaded its CUDA transports: it then takes
+    device memory, also through an Open MPI that was built without CUDA and says no."""
+    if environment.get("OMPI_MCA_pml") != "ucx":
+        return False
+    with open(maps) as found:
+        return "/libuct_cuda." in found.read()
 
 
 class CudaAware(HostEngine):
@@ -141,7 +151,7 @@ class CudaAware(HostEngine):
     def __init__(self, link, layout, here):
         if not is_cuda_aware(link.mpi):
             raise UnsupportedError("World: engine cuda-mpi. This MPI library says that it does not take device memory. Use another build "
-                                   "of it, or engine mpi, which stages through host memory.")
+                                   "of it, UCX with CUDA (docs/deployment.md), or engine mpi, which stages through host memory.")
         super().__init__(link, layout, here)
 
     def _exchange(self, sends, receives, label, stream):
