@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-#: Seconds that a case may go on after its share: it starts nothing new by then.
+#: Seconds that a case may go on after its share, within the whole: it starts nothing new by then.
 GRACE = 30
 
 
@@ -85,7 +85,7 @@ def sweep(names, seconds, results=None, run=None, say=print):
             say(f"{bar(done)} {name}: left out for lack of time")
             continue
         say(f"{bar(done)} {number + 1} of {len(names)}: {name}, {share:.0f} of {left:.0f} s")
-        statuses[name] = run(CASES[name].line(results, share), share + GRACE)
+        statuses[name] = run(CASES[name].line(results, share), min(share + GRACE, left))
         if statuses[name]:
             say(f"{bar(done)} {name}: FAILED with status {statuses[name]}")
     say(f"{bar(1)} {time.monotonic() - begun:.0f} s, {sum(s == 0 for s in statuses.values())} of {len(names)} cases")
