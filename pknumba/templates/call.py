@@ -190,7 +190,7 @@ class InterpretedCall:
         kernel, cfg = self.kernel, self.cfg
         self.workspace.epoch += 1
         fields = {**self.tensors, **self.counters, **self.numbers, "epoch": self.workspace.epoch}
-        g = namedtuple("Globals", fields)(**fields)
+        g = cpu.globals_of(fields)
         launch = self.world.session.launch(self.world.rank, kernel.__name__, self.grid, self.world.num_sms, cfg.cluster)
         drive = {n: kernel.driver(r)(kernel.played(n), kernel.steps) for n, r in self.roles.items()}
         sms = self.grid - self.comm
