@@ -1,4 +1,5 @@
-"""pknumba.attention against cuDNN (torch's scaled_dot_product_attention), interleaved in one run; one JSON line per case.
+"""pknumba.attention against cuDNN (torch's scaled_dot_product_attention), interleaved in one run; one JSON line per case. Torch's
+FlashAttention-2 runs along where heads are not grouped.
 
     python benchmarks/attention.py                                every case, in the order of the list below
     python benchmarks/attention.py --only 8192x128-causal         cases whose name (bfloat16-4x16x16x8192x128-causal) contains that
@@ -7,6 +8,7 @@
 
 import os
 import sys
+from functools import partial
 from multiprocessing import Pool
 
 import protocol
@@ -77,10 +79,11 @@ def case(world, shape, dtype, causal, built, args):
         q, k, v = (torch.randn(b, n, s, d, device="cuda", dtype=kind) for n in (h, p, p))
         sets.append((q, k, v, torch.empty_like(q), torch.empty(b, h, s, device="cuda")))
 
-    def cudnn(q, k, v):
-        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+    def by(backend, q, k, v):
+        with sdpa_kernel(backend):
             return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=h != p)
-    variants, found = {"cudnn": [lambda q=q, k=k, v=v: cudnn(q, k, v) for q, k, v, *_ in sets]}, {}
+    others = {"cudnn": SDPBackend.CUDNN_ATTENTION, **({"flash2": SDPBackend.FLASH_ATTENTION} if h == p else {})}
+    variants, found = {name: [partial(by, backend, *x[:3]) for x in sets] for name, backend in others.items()}, {}
     for name, config in configs_of(args.configs, d).items():
         if config.replace(dtype=dtype, causal=causal) not in built:
             continue
