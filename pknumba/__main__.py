@@ -12,10 +12,13 @@ def main(arguments=None):
     from .doctor import command as doctor
     from .tuning import command as tuning
     parser = argparse.ArgumentParser(prog="python -m pknumba", description="pknumba's commands")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command")
     for command in (check, doctor, ahead, tuning):
         command.add(commands)
     options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return 2
     return options.run(options)
 
 

@@ -1,6 +1,7 @@
 """What can be read off a kernel's source: its name on the command line, its roles as syntax trees, who signals what."""
 
 import ast
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -34,7 +35,11 @@ def load(name):
     for found in known:
         if name in (found, _snake(found)) or name.replace("_", "") == found.lower():
             return getattr(kernels, found)
-    raise ContractError(f"check: no operator {name}. There are {', '.join(map(_snake, known))}. Give one of them, or file.py:Class.")
+    classes = {k.lower() for k in known}
+    there = [n for n in kernels.__all__ if n[0].islower() and n.replace("_", "") in classes]
+    near = difflib.get_close_matches(name, there, 1)
+    raise ContractError(f"check: no operator {name}. {f'Did you mean {near[0]}? ' if near else ''}There are {', '.join(there)}. Give one of "
+                        "them, or file.py:Class.")
 
 
 def _module(path):

@@ -102,7 +102,7 @@ def findings(facts, executor, ranks):
         found.append(Finding("note", "cache", f"{cache['folder'] or 'no folder'} cannot be written. Every process compiles its kernels "
                              "anew. Set PKNUMBA_CACHE_DIR to a folder of yours."))
     if "error" in facts["mpi"]:
-        found.append(Finding("note", "MPI", facts["mpi"]["error"]))
+        found.append(Finding("note", "MPI", facts["mpi"]["error"].removeprefix("MPI: ")))
     if "error" in facts["gpu"]:
         level = "bad" if executor == "gpu" else "note"
         return [*found, Finding(level, "GPU", facts["gpu"]["error"])] if executor != "interpreter" else found

@@ -81,7 +81,7 @@ class Report:
         service = "running in " + mps["pipe"] if mps["running"] else "not running" if mps["control"] else "not installed"
         rows = [("peers' memory", self.facts["reach"]), ("MPS", service + (f", {mps['share']} % of the SMs" if mps["share"] else ""))]
         if "error" in mpi:
-            return [*rows, ("MPI", mpi["error"])]
+            return [*rows, ("MPI", mpi["error"].removeprefix("MPI: "))]
         rows += [("MPI", f"{mpi['library']}, mpi4py {mpi['mpi4py']}"), ("mpirun", mpi["mpirun"] or "not on PATH")]
         rows += [(f"between nodes: {name}", ("yes, " if usable else "no, ") + why) for name, usable, why in mpi["engines"]]
         gpu = self.facts["gpu"]

@@ -93,8 +93,9 @@ def find(kernel, cfg):
 
 def explain(kernel, cfg, why):
     """The CompileError for a kernel that is in no bundle where there is no compiler."""
-    paths = ", ".join(_paths()) or "no bundle in use (PKNUMBA_BUNDLE)"
-    return CompileError(f"{kernel.__name__}: {cfg} is not in {paths}, and {why.name} is not installed to compile it. A kernel is compiled "
+    paths = ", ".join(_paths())
+    where = f"is not in {paths}" if paths else "is in no bundle (PKNUMBA_BUNDLE names none)"
+    return CompileError(f"{kernel.__name__}: {cfg} {where}, and {why.name} is not installed to compile it. A kernel is compiled "
                         "here or ahead of time, from the very sources that run. Add it (python -m pknumba compile), or install numba-cuda.",
                         kernel=kernel.__name__, config=cfg)
 

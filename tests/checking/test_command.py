@@ -59,6 +59,15 @@ def test_as_a_program():
     assert done.returncode == 0 and "nothing found" in done.stdout, done.stderr
 
 
+def test_a_misspelt_operator(capsys):
+    status, _, err = run("all_reduce_rmsnorn", capsys=capsys)
+    assert status == 2 and "Did you mean all_reduce_rmsnorm? There are all_gather, " in err
+
+
+def test_no_command_is_a_question(capsys):
+    assert main([]) == 2 and "look for races and deadlocks" in capsys.readouterr().err
+
+
 def test_timeline_of_a_clean_run(capsys, tmp_path):
     status, out, _ = run("gemm", "--seeds", "1", "--save", str(tmp_path), capsys=capsys)
     assert status == 0 and {p.name for p in tmp_path.iterdir()} == {"timeline.svg", "timeline.json"}

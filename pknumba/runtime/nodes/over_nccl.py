@@ -20,7 +20,9 @@ def importable():
     try:
         import nccl.core
         found = nccl.core.get_version()
-    except Exception as why:  # a missing package, or one of another version
+    except ModuleNotFoundError:
+        return False, "nccl4py is not installed: pip install 'nccl4py[cu13]'"
+    except Exception as why:  # a package of another version
         return False, f"{type(why).__name__}: {why}"
     if found.libnccl is None:
         return False, f"nccl4py {found.nccl4py} finds no libnccl: pip install nvidia-nccl-cu13"
