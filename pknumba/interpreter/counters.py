@@ -119,15 +119,16 @@ class Counters:
     def wait(self, number, value):
         """Until the own counter is >= `value` (acquire, system scope; wraps). PTX: ld.acquire.sys.global.u32."""
         task, number, value = current(), int(number), int(value) & _MASK
-        begun = task.session.now
+        begun, time = task.session.now, task.session.time
+        looked = time and time.now + time.hw.touch_s                    # a look at memory, also where nothing is waited for
         task.pause()
         array = self._of(self.rank, number, task)
         additions = self._additions(task.session, self.rank, number)
         while not reached(self._value(array, number), value):
             additions.waiters.append(task)
             task.park(self, (array, number, additions, value))
-        if task.session.time is not None:
-            task.until = max(task.until, next((at for after, at in additions.seen if reached(after, value)), 0.0))
+        if time is not None:
+            task.until = max(task.until, looked, next((at for after, at in additions.seen if reached(after, value)), 0.0))
             task.pause()
         if task.session.races:
             additions.acquire(self._value(array, number), value, task)
