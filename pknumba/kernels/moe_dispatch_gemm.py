@@ -1,8 +1,8 @@
 """Mixture of experts, first half: tokens go to the ranks that have their experts, and are multiplied there as they arrive."""
 
 from ..config import CommConfig, MoeConfig
-from ..primitives import (arrive, carry, deal, div, drop, expect, i32, least, load_async, load_ragged_async, look, mod, post, put, ring,
-                          tally, wait, wait_until)
+from ..primitives import (add_up, arrive, carry, deal, div, drop, expect, i32, least, load_async, load_ragged_async, look, mod, post, put,
+                          ring, tally, wait, wait_until)
 from ..templates import Comm, Experts, Tokens, dispatch, routed
 from .grouped_gemm import GroupedGemm
 
@@ -10,15 +10,15 @@ from .grouped_gemm import GroupedGemm
 class Route(Comm):
     """What a router's indices mean: every rank counts its tokens for each expert, tells all, and deals out rows of the experts' ranks.
 
-    ``starts``: for each rank, entries below each expert and below all. ``place``: row of each of this rank's slots, or -1; those
-    of other ranks count from ``capacity`` on. ``source``:
-    rank * slots + slot of each row of this rank's experts. ``ends``: rows at which those end. Numbers: this rank has ``own`` entries, none
-    has more than ``slots``.
+    A warp has an expert and a stretch of the entries: task expert * stretches + stretch. ``starts``: for each rank, each expert and the
+    number of all, each stretch: its entries below that. ``place``: row of each of this rank's slots, or -1; those of other ranks count
+    from ``capacity`` on. ``source``: rank * slots + slot of each row of this rank's experts. ``ends``: rows at which those end. Numbers:
+    this rank has ``own`` entries, none has more than ``slots``; ``stretches``, of ``long`` entries each.
     """
 
     tensors, symmetric, counters = ("indices", "starts", "place", "source", "ends"), ("starts", "source"), ("counted", "dealt")
     kinds = dict.fromkeys(tensors, "int32")
-    numbers = {"slots": 1, "own": 1, "experts": 1, "capacity": 1}
+    numbers = {"slots": 1, "own": 1, "experts": 1, "capacity": 1, "stretches": 1, "long": 1}
     operator = "moe_dispatch_gemm"
 
     @classmethod
@@ -35,25 +35,40 @@ class Route(Comm):
         return owner, i32(owner * rows + least(owner, extra))
 
     @staticmethod
-    def count(cfg, g, s, task):                 # a warp: entries below an expert
-        put(g.starts, i32(g.rank * (g.experts + 1) + task.id), tally(g.indices, g.own, task.id), True)
+    def below(cfg, g, rank, expert, stretches):
+        """Entries of a rank below an expert in its first stretches."""
+        return add_up(g.starts, i32((rank * (g.experts + 1) + expert) * g.stretches), stretches)
+
+    @staticmethod
+    def stretch(cfg, g, task):
+        """(expert, number of the stretch, its first entry, its end)."""
+        expert, number = div(task.id, g.stretches), mod(task.id, g.stretches)
+        begin = least(number * g.long, g.own)
+        return expert, number, i32(begin), i32(least(begin + g.long, g.own))
+
+    @staticmethod
+    def count(cfg, g, s, task):                 # a warp: entries of a stretch below an expert
+        expert, _, begin, end = Route.stretch(cfg, g, task)
+        put(g.starts, i32(g.rank * (g.experts + 1) * g.stretches + task.id), tally(g.indices, begin, end, expert), True)
 
     @staticmethod
     def communicator(cfg, g, s, task):          # a warp: rows for an expert; after the last, entries that are no expert's
-        if task.id == g.experts:
-            drop(g.indices, g.own, g.experts, g.place)
+        expert, number, begin, end = Route.stretch(cfg, g, task)
+        if expert == g.experts:
+            drop(g.indices, begin, end, g.experts, g.place)
         else:
-            owner, first = Route.home(cfg, g, task.id)
-            row, end = i32(0), i32(0)
+            owner, first = Route.home(cfg, g, expert)
+            row = i32(Route.below(cfg, g, g.rank, expert + 1, number) - Route.below(cfg, g, g.rank, expert, number))
+            rows = i32(0)                       # of this expert and those before it on the same rank
             for rank in range(g.world_size):
-                at = i32(rank * (g.experts + 1))
-                begin, here, after = look(g.starts, at + first), look(g.starts, at + task.id), look(g.starts, at + task.id + 1)
-                row = i32(row + (after if rank < g.rank else here) - begin)
-                end = i32(end + after - begin)
+                start, here = Route.below(cfg, g, rank, first, g.stretches), Route.below(cfg, g, rank, expert, g.stretches)
+                after = Route.below(cfg, g, rank, expert + 1, g.stretches)
+                row = i32(row + (after if rank < g.rank else here) - start)
+                rows = i32(rows + after - start)
             shift = i32(0) if owner == g.rank else g.capacity
-            deal(g.indices, g.own, task.id, row, g.capacity, g.place, shift, g.source, owner, i32(g.rank * g.slots))
-            if owner == g.rank:
-                put(g.ends, task.id - first, least(end, g.capacity))
+            deal(g.indices, begin, end, expert, row, g.capacity, g.place, shift, g.source, owner, i32(g.rank * g.slots))
+            if owner == g.rank and number == 0:
+                put(g.ends, expert - first, least(rows, g.capacity))
 
 
 class MoeGather(Tokens):

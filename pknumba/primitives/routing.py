@@ -30,13 +30,14 @@ def _address(p, tensor_at, number, peer=None):
     return _integer(p, _start(p, tensor_at, peer), number)
 
 
-def _entries(p, indices_at, count):
+def _entries(p, indices_at, begin, end):
     """``for slot, inside, value in ...``: emit code for this lane's entries, ``_AHEAD`` of them loaded at once."""
     b, c = p.b, p.const
     text = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.b32 $0, -1; @p ld.global.b32 $0, [$1]; }"
-    for turn in p.loop(b.udiv(b.add(count, c(32 * _AHEAD - 1)), c(32 * _AHEAD))):
-        slots = [b.add(b.add(p.scale(turn, 32 * _AHEAD), p.lane()), c(32 * i)) for i in range(_AHEAD)]
-        inside = [b.icmp_unsigned("<", slot, count) for slot in slots]
+    for turn in p.loop(b.udiv(b.add(b.sub(end, begin), c(32 * _AHEAD - 1)), c(32 * _AHEAD))):
+        first = b.add(b.add(begin, p.scale(turn, 32 * _AHEAD)), p.lane())
+        slots = [b.add(first, c(32 * i)) for i in range(_AHEAD)]
+        inside = [b.icmp_unsigned("<", slot, end) for slot in slots]
         values = [p(text, _address(p, indices_at, slot), b.zext(here, p.i32), out=[p.i32]) for slot, here in zip(slots, inside)]
         yield from zip(slots, inside, values)
 
@@ -52,23 +53,23 @@ def _ones(p, bits):
 
 
 @primitive(scope="warp")
-def tally(indices, count, bound):
-    """How many of the first ``count`` entries are at least 0 and below ``bound``.
+def tally(indices, begin, end, bound):
+    """How many of the entries from ``begin`` to before ``end`` are at least 0 and below ``bound``.
 
     Args:
-        indices: ``g.name``, int32 of this rank that an earlier launch wrote; count, bound: integers.
+        indices: ``g.name``, int32 of this rank that an earlier launch wrote; begin, end, bound: integers, begin at most end.
 
     PTX: ld.global.b32, vote.sync.ballot, popc.
     """
-    values = read(indices.span(0, count))
+    values = read(indices.span(4 * int(begin), int(end) - int(begin)))
     return int(((values >= 0) & (values < bound)).sum())
 
 
 @tally.lowering
-def _(indices, count, bound):
-    def emit(p, indices_at, count, bound):
+def _(indices, begin, end, bound):
+    def emit(p, indices_at, begin, end, bound):
         total = p.variable(p.i32, 0)
-        for _, _, value in _entries(p, indices_at, count):
+        for _, _, value in _entries(p, indices_at, begin, end):
             below = p.b.and_(p.b.icmp_signed(">=", value, p.const(0)), p.b.icmp_signed("<", value, bound))
             p.b.store(p.b.add(p.b.load(total), _ones(p, _vote(p, below))), total)
         return p.b.load(total)
@@ -76,36 +77,36 @@ def _(indices, count, bound):
 
 
 @primitive(scope="warp")
-def deal(indices, count, expert, row, end, place, shift, source, peer, name):
-    """Each entry that names ``expert`` gets the next of rank ``peer``'s rows from ``row`` on, as long as they lie before ``end``.
+def deal(indices, begin, end, expert, row, limit, place, shift, source, peer, name):
+    """Each entry that names ``expert`` gets the next of rank ``peer``'s rows from ``row`` on, as long as they lie before ``limit``.
 
     Args:
-        indices, count: as in ``tally``. expert, row, end: integers.
-        place: ``g.name`` of this rank: place[slot] becomes the row + shift, or -1 if the row does not lie before ``end``.
+        indices, begin, end: as in ``tally``. expert, row, limit: integers.
+        place: ``g.name`` of this rank: place[slot] becomes the row + shift, or -1 if the row does not lie before ``limit``.
         source: symmetric ``g.name``: source[row] of rank ``peer`` becomes name + slot.
 
     PTX: ld.global.b32, vote.sync.ballot, popc, st.relaxed.sys.global.b32.
     """
-    slots = np.flatnonzero(read(indices.span(0, count)) == expert)
-    kept = slots[:max(0, int(end) - int(row))]
+    slots = int(begin) + np.flatnonzero(read(indices.span(4 * int(begin), int(end) - int(begin))) == expert)
+    kept = slots[:max(0, int(limit) - int(row))]
     write(source.span(4 * int(row), len(kept), peer), kept + int(name))
     for i, slot in enumerate(slots):
         write(place.span(4 * int(slot), 1), row + i + shift if i < len(kept) else -1)
 
 
 @deal.lowering
-def _(indices, count, expert, row, end, place, shift, source, peer, name):
-    def emit(p, indices_at, count, expert, row, end, place_at, shift, source_at, peer, name):
+def _(indices, begin, end, expert, row, limit, place, shift, source, peer, name):
+    def emit(p, indices_at, begin, end, expert, row, limit, place_at, shift, source_at, peer, name):
         b, c, slot_of = p.b, p.const, p.variable(p.i32, 0)
         b.store(row, slot_of)
         rows = _start(p, source_at, peer)                       # once: what is stored may be anywhere, so it would be loaded again
         before = p("mov.u32 $0, %lanemask_lt;", out=[p.i32], pure=True)
         store = "st.relaxed.sys.global.b32 [$0], $1;"
-        for slot, inside, value in _entries(p, indices_at, count):
+        for slot, inside, value in _entries(p, indices_at, begin, end):
             mine = b.and_(inside, b.icmp_signed("==", value, expert))
             votes, next_row = _vote(p, mine), b.load(slot_of)
             own = b.add(next_row, _ones(p, b.and_(votes, before)))
-            keep = b.and_(mine, b.icmp_signed("<", own, end))
+            keep = b.and_(mine, b.icmp_signed("<", own, limit))
             with p.when(mine):
                 p(store, _address(p, place_at, slot), b.select(keep, b.add(own, shift), c(-1)))
             with p.when(keep):
@@ -115,26 +116,52 @@ def _(indices, count, expert, row, end, place, shift, source, peer, name):
 
 
 @primitive(scope="warp")
-def drop(indices, count, experts, place):
+def drop(indices, begin, end, experts, place):
     """place[slot] = -1 for each entry that is no expert's: below 0, or not below ``experts``.
 
     Args:
-        indices, count, place: as in ``deal``; experts: how many there are.
+        indices, begin, end, place: as in ``deal``; experts: how many there are.
 
     PTX: ld.global.b32, st.relaxed.sys.global.b32.
     """
-    values = read(indices.span(0, count))
-    for slot in np.flatnonzero((values < 0) | (values >= experts)):
+    values = read(indices.span(4 * int(begin), int(end) - int(begin)))
+    for slot in int(begin) + np.flatnonzero((values < 0) | (values >= experts)):
         write(place.span(4 * int(slot), 1), -1)
 
 
 @drop.lowering
-def _(indices, count, experts, place):
-    def emit(p, indices_at, count, experts, place_at):
-        for slot, inside, value in _entries(p, indices_at, count):
+def _(indices, begin, end, experts, place):
+    def emit(p, indices_at, begin, end, experts, place_at):
+        for slot, inside, value in _entries(p, indices_at, begin, end):
             with p.when(p.b.and_(inside, p.b.icmp_unsigned(">=", value, experts))):
                 p("st.relaxed.sys.global.b32 [$0], $1;", _address(p, place_at, slot), p.const(-1))
     return emit
+
+
+@primitive(scope="warp")
+def add_up(table, number, count):
+    """The sum of table[number], ..., table[number + count - 1], which somebody that was waited for has written.
+
+    Args:
+        table: ``g.name``, int32 of this rank; number, count: integers, count at most 32.
+
+    PTX: ld.global.b32 by a lane for each, shfl.sync.bfly.
+    """
+    return int(read(table.span(4 * int(number), int(count))).sum())
+
+
+@add_up.lowering
+def _(table, number, count):
+    text = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.b32 $0, 0; @p ld.global.b32 $0, [$1]; }"
+
+    def emit(p, table_at, number, count):
+        b, lane = p.b, p.lane()
+        inside = b.zext(b.icmp_unsigned("<", lane, count), p.i32)
+        value = p(text, _address(p, table_at, b.add(number, lane)), inside, out=[p.i32])
+        for step in (16, 8, 4, 2, 1):
+            value = b.add(value, p(f"shfl.sync.bfly.b32 $0, $1, {step}, 31, -1;", value, out=[p.i32]))
+        return value
+    return Int, emit
 
 
 @primitive(scope="warp")

@@ -93,7 +93,7 @@ class DispatchCall(ExpertCall):
     def _route(self, kernel, cfg, tables, indices, at):
         """The launch that fills the tables."""
         world = self.world
-        cfg = cfg.replace(blocks=max(1, min(-(-(tables.experts + 1) // cfg.warps), least_sms(world))))
+        cfg = cfg.replace(blocks=max(1, min(-(-(tables.experts + 1) * tables.stretches // cfg.warps), least_sms(world))))
         key = "workspace", kernel, cfg, tables.slots, tables.experts, tables.capacity, at
         if key not in world.cache:
             made = {n: world.counters(f"{self.name}.{n}", world.size * cfg.blocks) for n in kernel.counters}
@@ -102,7 +102,8 @@ class DispatchCall(ExpertCall):
         flat = indices.owner.reshape(-1) if world.executor == "interpreter" else indices
         views = dict(indices=tables.private(flat), starts=tables.shared(tables.starts), place=tables.private(tables.place),
                      source=tables.shared(tables.source), ends=tables.private(tables.ends))
-        numbers = dict(slots=tables.slots, own=indices.shape[0] * indices.shape[1], experts=tables.experts, capacity=tables.capacity)
+        numbers = dict(slots=tables.slots, own=indices.shape[0] * indices.shape[1], experts=tables.experts, capacity=tables.capacity,
+                       stretches=tables.stretches, long=-(-tables.slots // tables.stretches))
         launch = (DeviceComm if world.executor == "gpu" else InterpretedComm)(kernel, world, cfg, views, numbers, world.cache[key])
         self.launches.append(lambda s: launch.fire(s, None))
 

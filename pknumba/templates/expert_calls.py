@@ -13,6 +13,8 @@ from .forms import share
 from .geometry import View
 from .group_calls import GroupedCall, numbers_of
 
+#: Entries of a router's table that a warp reads for an expert, where there are warps enough.
+STRETCH = 512
 _calls = itertools.count(1)
 
 
@@ -36,7 +38,8 @@ class Tables:
     def __init__(self, world, slots, experts, capacity):
         self.world, self.slots, self.experts, self.capacity, self.latest = world, slots, experts, capacity, 0
         self.mine = share(experts, world.size, world.rank)[1]
-        self.starts = world.symmetric((world.size * (experts + 1),), "int32")
+        self.stretches = max(1, min(-(-slots // STRETCH), 32, least_sms(world) * 16 // (experts + 1)))      # a lane of a warp adds each up
+        self.starts = world.symmetric((world.size * (experts + 1) * self.stretches,), "int32")
         self.source = world.symmetric((max(capacity, 1),), "int32")
         self.place, self.ends = (self._private(n) for n in (slots, self.mine))
 

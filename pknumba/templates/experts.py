@@ -137,20 +137,20 @@ def routed(kernel, communicate):
     """
     def drive(cfg, g, s, part, place, places):
         block, blocks = div(place, cfg.warps), div(places, cfg.warps)
-        first, mine = mod(place, cfg.warps) == 0, i32(g.rank * blocks + block)
-        call = i32(times(g.counted, mine) + 1)
-        for i in range(place, i32(g.experts + 1), places):
+        warp, mine = mod(place, cfg.warps), i32(g.rank * blocks + block)
+        call, tasks = i32(times(g.counted, mine) + 1), i32((g.experts + 1) * g.stretches)
+        for i in range(place, tasks, places):
             kernel.count(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, call))
         sync(s)
-        if first:
+        if warp == 0:
             announce(g.counted, mine)
-            for other in range(blocks):
-                await_all(g.counted, i32(other), blocks, call)
+        for other in range(warp, blocks, cfg.warps):            # each warp waits for some
+            await_all(g.counted, i32(other), blocks, call)
         sync(s)
-        for i in range(place, i32(g.experts + 1), places):
+        for i in range(place, tasks, places):
             communicate(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, call))
         sync(s)
-        if first:
+        if warp == 0:
             announce(g.dealt, mine)
             await_all(g.dealt, block, blocks, call)
     return drive

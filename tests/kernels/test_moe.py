@@ -10,6 +10,7 @@ import pytest
 from pknumba import MoeConfig, World, grouped_gemm, moe_combine, moe_dispatch_gemm, moe_layer
 from pknumba.config import best_experts
 from pknumba.errors import ConfigError, ContractError, DTypeError, LayoutError, ShapeError
+from pknumba.templates import expert_calls
 from pknumba.templates import experts as drivers
 
 from . import harness, mutation
@@ -42,6 +43,17 @@ def test_layer(size, seed):
     problems = [Problem(10 * seed + i, size, *shapes[seed % 4], exact=True) for i in range(2)]
     config = (MoeConfig(**TINY).replace(stages=2 + seed % 2), MoeConfig(**TINY).replace(piece_m=8)) if seed % 2 else (None, None)
     World.local(size, executor="interpreter", num_sms=3 + seed % 3, **harness.schedule(seed)).run(layers, problems, 3, "relu", config)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_routes_in_stretches(size, monkeypatch):
+    """Several warps read the entries for each expert, more stretches than a rank's entries fill; several blocks meet."""
+    monkeypatch.setattr(expert_calls, "STRETCH", 5)
+    problems = [Problem(i, size, 33, 3, 6, 16, 16, 16, exact=True) for i in range(2)]
+    for problem in problems:
+        for name in ("x", "indices", "weights"):
+            getattr(problem, name)[0] = getattr(problem, name)[0][:13]
+    World.local(size, executor="interpreter", num_sms=9, policy="starve").run(lambda w: layers(w, problems, 3, tokens=33))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

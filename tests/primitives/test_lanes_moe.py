@@ -106,29 +106,32 @@ def table(count, experts=5, seed=0):
     return np.random.default_rng(seed).integers(-2, experts + 2, count).astype(np.int32)
 
 
-@pytest.mark.parametrize("count", [1, 31, 128, 129, 700])
-def test_routing(count):
-    """Counting, dealing with and without room for all, dropping, publishing."""
+@pytest.mark.parametrize("first, count", [(0, 1), (0, 31), (3, 128), (0, 129), (17, 700), (5, 5), (0, 1025)])
+def test_routing(first, count):
+    """Counting, dealing with and without room for all, dropping, publishing, adding up."""
     indices, rows = table(count), 40
+    there = np.arange(count) >= first
     blank = np.full(count, -99, np.int32), np.full(rows, -7, np.int32)
     m = Memory(indices=[indices] * 2, place=[blank[0]] * 2, source=[blank[1]] * 2, starts=[np.zeros(12, np.int32)] * 2)
     for bound in (0, 1, 3, 5):
-        assert (bits(m.call("tally", "indices", count, bound)) == ((indices >= 0) & (indices < bound)).sum()).all()
+        assert (bits(m.call("tally", "indices", first, count, bound)) == (there & (indices >= 0) & (indices < bound)).sum()).all()
     place, source = blank[0].copy(), blank[1].copy()
     for expert, row in ((0, 0), (3, 25), (4, 39), (1, 50)):
-        m.call("deal", "indices", count, expert, row, rows, "place", 100 * expert, "source", 1, 1000)
-        slots = np.flatnonzero(indices == expert)
+        m.call("deal", "indices", first, count, expert, row, rows, "place", 100 * expert, "source", 1, 1000)
+        slots = np.flatnonzero(there & (indices == expert))
         for i, slot in enumerate(slots):
             place[slot] = row + i + 100 * expert if row + i < rows else -1
             if row + i < rows:
                 source[row + i] = 1000 + slot
-    m.call("drop", "indices", count, 5, "place")
-    place[(indices < 0) | (indices >= 5)] = -1
+    m.call("drop", "indices", first, count, 5, "place")
+    place[there & ((indices < 0) | (indices >= 5))] = -1
     assert (m.found("place") == place).all() and (m.found("source", 1) == source).all()
     assert (m.found("source", 0) == -7).all() and (m.found("place", 1) == -99).all()
     m.call("put", "starts", 3, 41, False), m.call("put", "starts", 7, 42, True)
     assert m.found("starts", 0)[[3, 7]].tolist() == [41, 42] and m.found("starts", 1)[[3, 7]].tolist() == [0, 42]
     assert (bits(m.call("look", "starts", 7)) == 42).all()
+    for number, some in ((0, 12), (4, 4), (3, 0), (7, 1)):
+        assert (bits(m.call("add_up", "starts", number, some)) == m.found("starts", 0)[number:number + some].sum()).all()
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

@@ -20,6 +20,7 @@ WORDS = {
     "store_ragged_async": (GroupedGemm, GROUPS, "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group",
                            "cp.async.bulk.commit_group;"),
     "tally": (Route, TABLES, "ld.global.b32", "vote.sync.ballot.b32", "popc.b32"),
+    "add_up": (Route, TABLES, "ld.global.b32", "shfl.sync.bfly.b32"),
     "deal": (Route, TABLES, "ld.global.b32", "%lanemask_lt", STORE),
     "drop": (Route, TABLES, "setp.ge.u32", STORE),
     "put": (Route, TABLES, STORE),
