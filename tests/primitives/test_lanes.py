@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from numba.cuda import types
 
+from pknumba.errors import ContractError
 from pknumba.lowering.types import AccumulatorType, OperandType, RowsType, TileType
 from pknumba.tiles import Tile
 
@@ -93,6 +94,12 @@ def test_mma_of_some_rows(rows, made):
     counted = p.machine.executed
     assert sum(n for name, n in counted.items() if "mma_async" in name) == made // 64 * 4
     assert sum(n for name, n in counted.items() if "commit_group" in name) == 1
+
+
+def test_mma_of_some_rows_in_registers():
+    b = TileType("b", (64, 64), "bfloat16", 128, CONSUMER)
+    with pytest.raises(ContractError, match="A in registers is multiplied whole"):
+        lower("mma", AccumulatorType(128, 64), OperandType(128, 64, "bfloat16"), b, types.boolean, lit(True), types.int32)
 
 
 @pytest.mark.parametrize("last, slope", [(5, 0), (-1, 0), (70, 0), (0, 1), (-17, 1), (100, -2)])
