@@ -163,12 +163,12 @@ def mma_wait(acc, pending=0, *keep):
     Args:
         acc: accumulator; pending: constant.
         keep: operands and register tiles that must not give up their registers before: A operands in flight, and values that are
-            to be computed before the wait. The assembler would move what they come from behind it; row vectors among them go to
-            a word of shared memory that nobody reads, which it respects.
+            to be computed before the wait. The assembler would move what they come from behind it; row vectors among them are
+            compared, and if their sum were -inf it would go to a word of shared memory that nobody reads: that it respects.
 
     Returns: the accumulator, readable once pending = 0; the operands of finished multiplications may be overwritten.
 
-    PTX: wgmma.wait_group; st.volatile.shared.f32 of row vectors.
+    PTX: wgmma.wait_group; setp.lt.f32 and a predicated st.volatile.shared.f32 of row vectors.
     """
     return acc.wait(pending)
 
@@ -181,6 +181,7 @@ def _(acc, pending, *keep):
     def emit(p, acc_v, _, *kept):
         arrays = [p.elements(array) for array in kept]
         for values in [v for v, ty in zip(arrays, keep) if is_rows(ty)]:
-            p(f"st.volatile.shared.f32 [$0+{p.PIN}], $1;", p.shared_base(), functools.reduce(p.b.fadd, values))
+            p(f"{{ .reg .pred p; setp.lt.f32 p, $1, 0fFF7FFFFF; @p st.volatile.shared.f32 [$0+{p.PIN}], $1; }}", p.shared_base(),
+              functools.reduce(p.b.fadd, values))
         return p.update(acc_v, text, *(x for values in arrays for x in values))
     return acc, emit

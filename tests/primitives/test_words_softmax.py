@@ -39,7 +39,7 @@ def test_copies_of_arrays_of_matrices():
     text = ptx(Attention, CAUSAL)
     assert "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes" in text
     assert "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group" in text and "tensor.2d" not in text
-    assert "st.volatile.shared.f32" in text
+    assert "setp.lt.f32" in text and "@p st.volatile.shared.f32" in text
 
 
 def test_all_threads_have_read_before_one_arrives():
