@@ -19,7 +19,10 @@ from pknumba import GemmConfig, gemm
 from pknumba.config import best
 
 SHAPES = [(8192, 8192, 4096), (4096, 4096, 2048), (2048, 2048, 1024), (16384, 16384, 8192)]
-COMM_SMS = (4, 8, 16, 24, 32)
+#: Communicating SMs that are tried, beside the configuration that a call chooses; and tiles of SMs that do both.
+COMM_SMS = (4, 8, 16, 24)
+TILES = {"within SMs, tiles 128 x 192": dict(tile_m=128, tile_n=192, stages=4, c_stages=3, ping_pong=True),
+         "within SMs, tiles 128 x 256": dict(tile_m=128, tile_n=256, stages=4, c_stages=2)}
 
 
 def error(world, op, config):
@@ -35,8 +38,9 @@ def case(world, kind, shape, args):
     """Check and time one operator on one shape; rank 0 writes a line for the best number of communication SMs."""
     m, n, k = shape
     op = kind(world, shape)
-    fields = {c: vars(best(m, n, k, world.num_sms - c, GemmConfig())) for c in COMM_SMS}
-    configs = {f"{c} comm SMs": op.make_config(fields[c], c) for c in COMM_SMS}
+    fields = {c: vars(best(m, n, k, world.num_sms - c, GemmConfig())) for c in args.comm_sms}
+    configs = {f"{c} comm SMs": op.make_config(fields[c], c) for c in args.comm_sms}
+    configs |= {name: op.make_config(tile, None) for name, tile in TILES.items()}
     configs["chosen"] = None
     worst = max(error(world, op, config) for config in configs.values())
     if not worst < op.limit:
@@ -51,7 +55,7 @@ def case(world, kind, shape, args):
     if world.rank == 0:
         medians = {name: protocol.summary(t)[0] for name, t in times.items()}
         chosen = min(ours, key=medians.get)
-        config = configs[chosen] or best(m, n, k, world.num_sms, op.make_config({}, 1), world.size)
+        config = configs[chosen] or best(m, n, k, world.num_sms, op.make_config({}, None), world.size)
         protocol.write(args.out, op.name, shape, "bfloat16", times[chosen], op.rival, times["theirs"], worst,
                        world=world.size, gpus=world.size, config=vars(config), medians_us=medians,
                        tflops=round(op.flops(shape) / medians[chosen] * 1e-6, 1))
@@ -77,6 +81,7 @@ def main():
     """Run the shapes that the flags name. Returns the exit status."""
     p = protocol.options(__doc__, "multigpu.jsonl")
     p.add_argument("--ops", nargs="+", choices=FUSED, default=list(FUSED))
+    p.add_argument("--comm-sms", nargs="*", type=int, default=COMM_SMS, help="numbers of communicating SMs to try")
     args = p.parse_args()
     return beside_nccl(lambda world: cases(world, args, protocol.Budget(args.budget)))
 

@@ -36,8 +36,9 @@ class Fused:
         return self.out
 
     def make_config(self, fields, comm_sms):
-        """A configuration with the fields of a GemmConfig and that many communicating SMs."""
-        return getattr(pknumba, self.config)(**{**fields, "comm_sms": comm_sms})
+        """A configuration with the fields of a GemmConfig and that many communicating SMs; None: none, all communicate beside computing."""
+        more = {"intra_sm": True} if comm_sms is None else {"comm_sms": comm_sms}
+        return getattr(pknumba, self.config)(**{**fields, **more}).fitted()
 
     def flops(self, shape):
         """Operations of one rank."""
@@ -107,29 +108,13 @@ class ReduceScatterAdd(ReduceScatter):
     name, limit = "gemm_reduce_scatter (adds)", 1.2e-2
 
     def make_config(self, fields, comm_sms):
-        """With adds."""
-        return super().make_config(fields, comm_sms).replace(adds=True)
+        """With adds, which take SMs of their own."""
+        return super().make_config(fields, comm_sms or 8).replace(adds=True)
 
     def ours(self, config=None):
         """Ours; the chosen configuration is that of a call that may add at the owner."""
         m, n, k = self.world.size * self.out.shape[0], self.B.shape[1], self.A.shape[1]
         super().ours(config or best(m, n, k, self.world.num_sms, GemmReduceScatterConfig(adds=True), self.world.size))
-
-
-class AllReduceInside(AllReduce):
-    """The same as gemm_all_reduce within SMs: no SM only communicates."""
-
-    name = "gemm_all_reduce (intra-SM)"
-
-    def make_config(self, fields, comm_sms):
-        """With two warps of each SM."""
-        return super().make_config(fields, comm_sms).replace(intra_sm=True, piece_m=1)
-
-    def ours(self, config=None):
-        """Ours."""
-        m, n, k = self.A.shape[0], self.B.shape[1], self.A.shape[1]
-        fields = vars(best(m, n, k, self.world.num_sms))
-        super().ours(config or self.make_config({name: fields[name] for name in fields if name not in ("dtype", "b_transposed")}, 1))
 
 
 class AllToAll(Fused):
@@ -192,4 +177,4 @@ class AllGather(Fused):
         torch.matmul(self.full, self.B, out=self.D)
 
 
-FUSED = {case.name: case for case in (AllReduce, AllReduceInside, ReduceScatter, ReduceScatterAdd, AllGather, AllToAll)}
+FUSED = {case.name: case for case in (AllReduce, ReduceScatter, ReduceScatterAdd, AllGather, AllToAll)}

@@ -81,10 +81,11 @@ def _fused(define):
         turns = bool(rng.integers(2))
         fields = dict(tile_m=64, tile_n=16, tile_k=64, stages=int(rng.integers(2, 4)), c_stages=int(rng.integers(1, 3)), group_m=2,
                       consumers=2 if turns else 1, ping_pong=turns)
-        more = dict(comm_sms=1, piece_m=16, chunk_m=8, depth=int(rng.integers(1, 3)))
+        usual = kernel.defaults()
+        more = dict(comm_sms=1, piece_m=16, chunk_m=8, depth=int(rng.integers(1, 3)), intra_sm=turns and getattr(usual, "intra_sm", False))
         fields.update({name: value for name, value in more.items() if name in kernel.config.__dataclass_fields__})
         size = changes.pop("size", None)
-        cfg = kernel.config().replace(**{**fields, **changes})
+        cfg = usual.replace(**{**fields, **changes})
         m, n, k = size or ((128, 32, 128), (150, 24, 64), (65, 40, 130))[rng.integers(3)]
         rows = [len(x) for x in np.array_split(np.zeros(m), world)] if define is _gathered else [m] * world
         data = [[tuple(rng.integers(-1, 2, shape).astype(ml_dtypes.bfloat16) for shape in ((r, k), (k, n))) for r in rows]

@@ -55,8 +55,8 @@ def best(m, n, k, num_sms, base=None, world=1, lines=(1, 1)):
         lines: of 128 bytes, in which 64 elements of a row of A and of B lie: 1 where rows begin on one, else 2.
     """
     base = base or GemmConfig()
-    if not hasattr(base, "comm_sms"):
-        return base.replace(**_fastest(m, n, k, num_sms, lines, base.clusters)[1])
+    if not hasattr(base, "comm_sms") or getattr(base, "intra_sm", False):
+        return base.replace(**_fastest(m, n, k, num_sms, lines, base.clusters)[1]).fitted()
     most = max(1, num_sms // 4)
 
     def time(comm):

@@ -115,6 +115,10 @@ class GemmConfig(Config):
         """Of a share of float32 sums."""
         return next(s for s in (128, 64, 32) if self.share_n * 4 % s == 0)
 
+    def fitted(self):
+        """With as many panels and stages as there is room for."""
+        return self
+
     @property
     def shared_bytes(self):
         """Bytes of shared memory of a block."""
@@ -170,7 +174,8 @@ class GemmAllReduceConfig(GemmConfig):
 
     Attributes:
         comm_sms: SMs that communicate; the others compute. piece_m: rows that one communicator warp reduces at once.
-        intra_sm: two warps of every SM communicate while the others compute, and comm_sms does not matter: for comparison.
+        intra_sm: no SM only communicates: ranks send tiles to their owners, whose consumers add them to their own sums. comm_sms and
+            piece_m then do not matter.
     """
 
     comm_sms: int = 8
@@ -197,9 +202,7 @@ class GemmAllReduceConfig(GemmConfig):
         insist(self, [
             (self.comm_sms >= 1, f"comm_sms = {self.comm_sms}. At least one SM must communicate."),
             (self.piece_m >= 1 and self.tile_m % max(self.piece_m, 1) == 0, f"piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces "
-             "are equal. Use a divisor."),
-            (not self.intra_sm or self.piece_m * self.tile_n <= 256, f"intra_sm with pieces of {self.piece_m} x {self.tile_n}. Warps "
-             "beside loader and storer have registers for 256 elements. Use piece_m = 1.")])
+             "are equal. Use a divisor.")])
 
 
 @dataclass(frozen=True)
@@ -225,8 +228,8 @@ class GemmReduceScatterConfig(GemmAllReduceConfig):
     def check(self):
         """Raise ConfigError unless sm_90 can run it."""
         super().check()
-        insist(self, [(not self.intra_sm, "intra_sm. That is a way of gemm_all_reduce. Sums of shares are made on SMs of their own: "
-                       "choose comm_sms.")])
+        insist(self, [(not (self.intra_sm and self.adds), "intra_sm with adds. Sums of what the copy engine adds are taken by SMs of their "
+                       "own. Choose one.")])
 
 
 @dataclass(frozen=True)
@@ -235,12 +238,14 @@ class AllGatherGemmConfig(GemmConfig):
 
     Attributes:
         comm_sms: SMs that move shards; the others compute. chunk_m: rows of a chunk, which is tile_k columns wide.
-        depth: chunks that a mover moves before it tells.
+        depth: chunks that a mover moves before it tells. intra_sm: movers are two more threads of every SM that computes, with a chunk of
+            shared memory each; comm_sms then does not matter.
     """
 
     comm_sms: int = 16
     chunk_m: int = 64
     depth: int = 8
+    intra_sm: bool = False
 
     runtime: ClassVar[tuple] = ("comm_sms", "depth")
     clusters: ClassVar[tuple] = (1,)
@@ -254,8 +259,20 @@ class AllGatherGemmConfig(GemmConfig):
 
     @property
     def movers(self):
-        """Threads of a communicating SM that move."""
-        return 4 * (self.consumers + 1)
+        """Threads of an SM that move."""
+        return 2 if self.intra_sm else 4 * (self.consumers + 1)
+
+    @property
+    def shared_bytes(self):
+        """Bytes of shared memory of a block."""
+        return super().shared_bytes + self.intra_sm * self.movers * self.chunk_m * self.tile_k * ITEMSIZE[self.dtype]
+
+    def fitted(self):
+        """With as many panels and stages as there is room for."""
+        cfg = self
+        while cfg.shared_bytes > SHARED_LIMIT and cfg.c_stages + cfg.stages > 3:
+            cfg = cfg.replace(c_stages=cfg.c_stages - 1) if cfg.c_stages > 1 else cfg.replace(stages=cfg.stages - 1)
+        return cfg
 
     @property
     def strips(self):

@@ -9,18 +9,23 @@ from .gemm import Gemm
 
 
 class AllGatherGemm(LCSM, Gemm):
-    """Movers push bands of this rank's shard to its peers, nearest first; compute SMs begin with the shard at hand and go on with that of
-    the next rank, and so on round, as bands arrive."""
+    """Movers, on SMs of their own or beside others, push bands of this rank's shard to its peers, nearest first; consumers begin with the
+    shard at hand and go on with that of the next rank, and so on round, as bands arrive."""
 
     config, form, alone = AllGatherGemmConfig, Gathered, Gemm
     tensors, symmetric, counters = ("A", "B", "C", "shard", "mail"), ("A", "mail"), ("arrived",)
     numbers = {**Gemm.numbers, **Gathered.layout}
     helper_registers = 56
 
+    @classmethod
+    def defaults(kernel):
+        """Within SMs."""
+        return kernel.config(intra_sm=True)
+
     @staticmethod
     def shared(cfg):
         return shared(**Gemm.shared(cfg)._asdict(), full=Semaphore(cfg.movers, by="communicator"),
-                      chunk=Tile((cfg.movers, cfg.chunk_m, cfg.tile_k), cfg.dtype, cfg.a_swizzle, over="a, b"))
+                      chunk=Tile((cfg.movers, cfg.chunk_m, cfg.tile_k), cfg.dtype, cfg.a_swizzle, over="" if cfg.intra_sm else "a, b"))
 
     @staticmethod
     def locate(cfg, g, task):

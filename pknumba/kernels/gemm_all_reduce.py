@@ -1,9 +1,11 @@
 """GEMM + all-reduce: on every rank C = sum over ranks r of A_r @ B_r. C (M, N) is symmetric memory."""
 
 from ..config import GemmAllReduceConfig
-from ..primitives import all_reduce, signal, store_async_wait, wait_until
-from ..templates import LCSC, LCSI, multiply
+from ..primitives import (all_reduce, arrive, div, i32, mod, ring, signal, store_async, store_async_read_wait, store_async_wait, tile_coord,
+                          wait, wait_until)
+from ..templates import LCSC, OwnedTiles, multiply
 from .gemm import Gemm
+from .gemm_reduce_scatter import GemmReduceScatterInside
 
 
 class GemmAllReduce(LCSC, Gemm):
@@ -25,10 +27,41 @@ class GemmAllReduce(LCSC, Gemm):
         all_reduce(g.C, (task.row * cfg.pieces + task.part, task.col), (cfg.piece_m, cfg.tile_n))
 
 
-class GemmAllReduceInside(LCSI, GemmAllReduce):
-    """The same within SMs: two warps of every compute SM add the tiles that this rank owns, with few registers."""
+class GemmAllReduceInside(GemmReduceScatterInside):
+    """No SM only communicates: as GemmReduceScatterInside, and owners store their sums to every rank."""
 
-    title, numbers, helper_registers = GemmAllReduce.__name__, {**Gemm.numbers, "blocks": 1}, 56
+    config, form, title = GemmAllReduceConfig, OwnedTiles, GemmAllReduce.__name__
+    tensors, symmetric = ("A", "B", "C", "slots"), ("C", "slots")
+    numbers = {**Gemm.numbers, **OwnedTiles.layout}
+
+    @staticmethod
+    def locate(cfg, g, task):
+        """Tiles in the order of their numbers, from the next rank's on, round."""
+        tile = mod(i32(task.id + g.start), g.tasks)
+        row, col = tile_coord(tile, g.grid, cfg.group_m)
+        return row, col, 0, div(tile, g.per)
+
+    @staticmethod
+    def storer(cfg, g, s, task):                # one thread
+        if task.id < g.others:
+            GemmReduceScatterInside.send(cfg, g, s, task)
+        else:
+            first = GemmReduceScatterInside.fetched(cfg, g, task)
+            GemmReduceScatterInside.vacate(cfg, s, first)
+            for peer in range(g.world_size):
+                wait_until(g.ready, i32(peer), g.epoch)
+            for step in range(first, first + cfg.panels * g.sources):
+                stage, phase = ring(step, cfg.c_stages)
+                wait(s.sum_full[stage], phase)
+                if mod(step + 1, g.sources) == 0:
+                    col = task.col * cfg.panels + GemmReduceScatterInside.panel(cfg, g, step)
+                    for peer in range(g.world_size):
+                        store_async(g.C, (task.row, col), s.c[stage], i32(peer))
+                    store_async_read_wait(0)
+                arrive(s.sum_empty[stage])
+
+
+GemmAllReduce.inside = GemmAllReduceInside
 
 
 def gemm_all_reduce(world, A, B, *, out=None, config=None, stream=None):
@@ -39,14 +72,14 @@ def gemm_all_reduce(world, A, B, *, out=None, config=None, stream=None):
         A: (M, K) bfloat16 or float16, rows contiguous. B: (K, N), row-major or the transpose of a row-major (N, K).
         out: (M, N) of the same dtype. A SymmetricArray of this world is written in place; any other array, or None, costs
             one copy out of symmetric memory that the world keeps for this shape.
-        config: GemmAllReduceConfig; chosen by shape if None; with ``intra_sm`` no SM only communicates. stream: as in ``gemm``; to be
+        config: GemmAllReduceConfig; chosen by shape if None, with ``intra_sm``: no SM only communicates. stream: as in ``gemm``; to be
             passed where two streams work at once, since calls of one shape share counters.
 
-    Returns: C (M, N) (``out``, or its ``local`` if it is symmetric). Each rank's product is rounded once to the dtype, the
-    sum is made in float32 in rank order and rounded once.
+    Returns: C (M, N) (``out``, or its ``local`` if it is symmetric). The rank that owns a tile adds to its own product, in float32 and in
+    rank order, the others', each rounded once to the dtype, and rounds the sum once. The world keeps symmetric memory of about M * N
+    elements on each rank for this shape. Without ``intra_sm`` the owner's product is rounded too, and there is no such memory.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError on every rank, before anything is launched;
     HangError if a rank does not come.
     """
-    kernel = GemmAllReduceInside if getattr(config, "intra_sm", False) else GemmAllReduce
-    return multiply(kernel, world, A, B, out, config, stream)
+    return multiply(GemmAllReduce, world, A, B, out, config, stream)

@@ -2,8 +2,10 @@
 
 from ..config import GemmReduceScatterConfig, hides_adds
 from ..errors import ConfigError
-from ..primitives import div, i32, least, mod, reduce, signal, store_async_wait, take, tile_coord, wait_until
-from ..templates import LCSC, Added, Scattered, multiply
+from ..primitives import (add_panel, arrive, div, expect, fence_async, i32, least, load_async, mod, reduce, ring, signal, store,
+                          store_async, store_async_read_wait, store_async_wait, take, tile_coord, wait, wait_until)
+from ..templates import LCSC, LCSI, Added, OwnedRows, Scattered, multiply
+from ..tiles import Semaphore, shared
 from .gemm import Gemm
 
 
@@ -52,6 +54,124 @@ class GemmReduceScatterAdd(GemmReduceScatter):
         take(g.parts, (task.row * cfg.pieces + task.part, task.col), (cfg.piece_m, cfg.tile_n), g.out)
 
 
+class GemmReduceScatterInside(LCSI, Gemm):
+    """No SM only communicates. Each rank begins with the tiles of the next and sends them to their owner; its own come last, and its
+    consumers add to them, in float32 and in the order of ranks, what the others have sent meanwhile."""
+
+    config, form, alone, title = GemmReduceScatterConfig, OwnedRows, Gemm, GemmReduceScatter.__name__
+    tensors, symmetric, counters = ("A", "B", "slots", "out"), ("slots",), ("done",)
+    numbers = {**Gemm.numbers, **OwnedRows.layout}
+    helper_registers = 56
+
+    @staticmethod
+    def shared(cfg):
+        """The output's panels, once the others' tiles have left them, are a ring of what others sent for own tiles."""
+        return shared(**Gemm.shared(cfg)._asdict(), sum_empty=Semaphore(cfg.c_stages, by="storer"),
+                      sum_got=Semaphore(cfg.c_stages, by="communicator"), sum_full=Semaphore(cfg.c_stages, by="consumer"))
+
+    @staticmethod
+    def locate(cfg, g, task):
+        """Tile after tile of one share, then of the next."""
+        tile = mod(i32(task.id + g.start), g.tasks)
+        row, col = tile_coord(mod(tile, g.per), g.grid, cfg.group_m)
+        peer = div(tile, g.per)
+        return row, col, i32(peer * g.rows + least(peer, g.extra)), peer
+
+    @staticmethod
+    def number(cfg, g, task):
+        """Number of a task's tile among those that its owner has."""
+        return mod(mod(i32(task.id + g.start), g.tasks), g.per)
+
+    @staticmethod
+    def fetched(cfg, g, task):
+        """Panels that this block has fetched before an own tile: the others' tiles come first."""
+        return i32(div(i32(task.id - g.others), g.blocks) * cfg.panels * g.sources)
+
+    @staticmethod
+    def panel(cfg, g, step):
+        """Number in its tile of the panel that a block fetches in a step: from every source in turn."""
+        return mod(div(step, g.sources), cfg.panels)
+
+    @staticmethod
+    def sums(cfg, g, s, task, acc):
+        """A consumer's sums and the others', in the order of ranks, to the storer."""
+        first = GemmReduceScatterInside.fetched(cfg, g, task)
+        for step in range(first, first + cfg.panels * g.sources):
+            stage, phase = ring(step, cfg.c_stages)
+            wait(s.sum_got[stage], phase)
+            acc = add_panel(acc, s.c[stage, task.part], GemmReduceScatterInside.panel(cfg, g, step))
+            if mod(step + 1, g.sources) == 0:
+                store(s.c[stage, task.part], acc, GemmReduceScatterInside.panel(cfg, g, step))
+                fence_async(s.c[stage, task.part])
+            arrive(s.sum_full[stage])
+
+    @staticmethod
+    def consumer(cfg, g, s, task):              # a warpgroup
+        acc = Gemm.product(cfg, g, s, task)
+        if cfg.ping_pong:
+            _, phase = ring(task.turn, 1)
+            wait(s.c_turn[0], phase ^ 1)
+        if task.id >= g.others:
+            GemmReduceScatterInside.sums(cfg, g, s, task, acc)
+        else:
+            Gemm.panels(cfg, g, s, task, acc)
+        if cfg.ping_pong:
+            arrive(s.c_turn[0])
+
+    @staticmethod
+    def send(cfg, g, s, task):
+        """A tile to its owner, once that has come to this call: it needs no more what it got last time."""
+        wait_until(g.ready, task.peer, g.epoch)
+        number = GemmReduceScatterInside.number(cfg, g, task)
+        for p in range(cfg.panels):
+            stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
+            wait(s.c_full[stage], phase)
+            store_async(g.slots, (g.rank * g.per + number, p), s.c[stage], task.peer)
+            store_async_read_wait(0)
+            arrive(s.c_empty[stage])
+        store_async_wait(0)                     # written at the owner, not merely read from shared memory
+        signal(g.done, number, task.peer)
+
+    @staticmethod
+    def storer(cfg, g, s, task):                # one thread
+        if task.id < g.others:
+            GemmReduceScatterInside.send(cfg, g, s, task)
+        else:
+            first = GemmReduceScatterInside.fetched(cfg, g, task)
+            GemmReduceScatterInside.vacate(cfg, s, first)
+            for step in range(first, first + cfg.panels * g.sources):
+                stage, phase = ring(step, cfg.c_stages)
+                wait(s.sum_full[stage], phase)
+                if mod(step + 1, g.sources) == 0:
+                    store_async(g.out, (task.row, task.col * cfg.panels + GemmReduceScatterInside.panel(cfg, g, step)), s.c[stage])
+                    store_async_read_wait(0)
+                arrive(s.sum_empty[stage])
+
+    @staticmethod
+    def vacate(cfg, s, first):
+        """At a block's first own tile: the others' tiles have left the panels."""
+        if first == 0:
+            for stage in range(cfg.c_stages):
+                arrive(s.sum_empty[stage])
+
+    @staticmethod
+    def communicator(cfg, g, s, task):          # one thread: what others have sent for an own tile, panel by panel
+        if task.id >= g.others:
+            number = GemmReduceScatterInside.number(cfg, g, task)
+            first = GemmReduceScatterInside.fetched(cfg, g, task)
+            wait_until(g.done, number, g.epoch * g.sources)
+            for step in range(first, first + cfg.panels * g.sources):
+                stage, phase = ring(step, cfg.c_stages)
+                source = mod(step, g.sources)
+                place = i32(source + (source >= g.rank)) * g.per + number, GemmReduceScatterInside.panel(cfg, g, step)
+                wait(s.sum_empty[stage], phase)
+                expect(s.sum_got[stage], s.c[stage])
+                load_async(s.c[stage], g.slots, place, s.sum_got[stage])
+
+
+GemmReduceScatter.inside = GemmReduceScatterInside
+
+
 class Undefined(GemmReduceScatter):
     """For sums that there are not: every rank is told."""
 
@@ -64,14 +184,15 @@ class Undefined(GemmReduceScatter):
             raise ConfigError("GemmReduceScatter: sums is neither \"float32\" nor \"any\". It says where sums may be rounded. Pass one.")
 
 
-def _kernel(A, sums, config):
-    """The kernel that a call asks for."""
+def _kernel(A, world, sums, config):
+    """The kernel that a call asks for. Two ranks have nothing to gain from adding at the owner: only one sends."""
     if config is not None:
         return GemmReduceScatterAdd if getattr(config, "adds", False) else GemmReduceScatter
     if sums not in ("float32", "any"):
         return Undefined
     shape = getattr(A, "shape", ())             # of what is no matrix: the check says so
-    return GemmReduceScatterAdd if sums == "any" and len(shape) == 2 and hides_adds(shape[1], 2) else GemmReduceScatter
+    adds = sums == "any" and getattr(world, "size", 1) > 2 and len(shape) == 2 and hides_adds(shape[1], 2)
+    return GemmReduceScatterAdd if adds else GemmReduceScatter
 
 
 def gemm_reduce_scatter(world, A, B, *, sums="float32", out=None, config=None, stream=None):
@@ -82,17 +203,20 @@ def gemm_reduce_scatter(world, A, B, *, sums="float32", out=None, config=None, s
     Args:
         world: World of this rank; every rank calls with arrays of the same shapes and dtype.
         A: (M, K) bfloat16 or float16, rows contiguous. B: (K, N), row-major or the transpose of a row-major (N, K).
-        sums: "float32": made in float32 in rank order, and rounded once. "any": also, where K hides it (K >= s R / (2 B): bytes of an
-            element, FLOP/s, bytes per second of a link), added at the owner by the copy engine, rounded each time and in any order.
+        sums: "float32": made in float32 in rank order, and rounded once. "any": also, where more than one rank sends and K hides it
+            (K >= s R / (2 B): bytes of an element, FLOP/s, bytes per second of a link), added at the owner by the copy engine, rounded
+            each time and in any order.
         out: (rows of this rank, N) of the same dtype, any memory of this rank, rows contiguous; made with A's library if None.
-        config: GemmReduceScatterConfig; chosen by shape if None, else it alone says how sums are made (``adds``). stream: as in
-            ``gemm``; to be passed where two streams work at once, since calls of one shape share counters.
+        config: GemmReduceScatterConfig; chosen by shape if None, with ``intra_sm``: no SM only communicates; else it alone says how sums
+            are made (``adds``). stream: as in ``gemm``; to be passed where two streams work at once, since calls of one shape share
+            counters.
 
-    Returns: this rank's rows of C. Each rank's product is rounded once to the dtype, the sum is made in float32 in rank order
-    and rounded once. The world keeps symmetric memory of M * N elements on each rank for this shape. With ``config.adds`` the sum
-    is rounded at each of its world.size additions, in any order, in M * N / world.size elements of symmetric memory.
+    Returns: this rank's rows of C. To this rank's product the others', each rounded once to the dtype, are added in float32 in rank
+    order, and the sum is rounded once; without ``intra_sm`` this rank's is rounded too. The world keeps symmetric memory of about M * N
+    elements on each rank for this shape. With ``config.adds`` the sum is rounded at each of its world.size additions, in any order, in
+    M * N / world.size elements of symmetric memory.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError on every rank, before anything is launched;
     HangError if a rank does not come.
     """
-    return multiply(_kernel(A, sums, config), world, A, B, out, config, stream)
+    return multiply(_kernel(A, world, sums, config), world, A, B, out, config, stream)

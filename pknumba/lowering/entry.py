@@ -170,8 +170,8 @@ _COMPUTE = """
 {pad}    {many}
 {pad}    consumer(cfg, bind_consumer(parameters, epoch), share_consumer(base), group, block, sms)"""
 #: Lanes shuffle to learn their warp's number, so all of them ask before a branch parts them.
-_BESIDE = """{pad}    elif number >= {first}:
-{pad}        communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), i32(number - {first}),
+_BESIDE = """{pad}    elif number >= {first} and number < {end}:
+{pad}        {only}communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), i32(number - {first}),
 {pad}                     i32(block * {warps} + number - {first}), i32(sms * {warps}))"""
 _COMMUNICATE = """
 {pad}workers = i32((i32(cuda.gridDim.x) - sms) * {warps})
@@ -183,8 +183,8 @@ def _source(plan):
     """Text of the entry: numba cannot loop over functions of different types, so roles are written out."""
     helpers = [r for r in plan.roles.values() if r.scope == "thread" and r.name != "communicator"]
     comm = plan.roles.get("communicator")
-    beside, comm = (comm, None) if comm and comm.beside else (None, comm)
     only = "if i32(cuda.threadIdx.x) & 31 == 0: " if comm and comm.scope == "thread" else ""
+    beside, comm = (comm, None) if comm and comm.beside else (None, comm)
     lines = ["def entry(parameters):", "    base = begin(parameters)",
              "    epoch = get_epoch(parameters)" if plan.counters else "    epoch = i32(0)", "    block = i32(cuda.blockIdx.x)"]
     if "consumer" not in plan.roles:
@@ -195,7 +195,8 @@ def _source(plan):
     calls = [f"{pad}    {'if' if i == 0 else 'elif'} tid == {consumers * 128 + 32 * i}: {r.name}(cfg, bind_{r.name}(parameters, epoch), "
              f"share_{r.name}(base), i32(0), block, sms)" for i, r in enumerate(helpers)]
     if beside:
-        calls.append(_BESIDE.format(pad=pad, first=4 * consumers + len(helpers), warps=beside.workers))
+        first = 4 * consumers + len(helpers)
+        calls.append(_BESIDE.format(pad=pad, only=only, first=first, end=first + beside.workers, warps=beside.workers))
     few, many = ("few()", "many()") if plan.registers[0] else ("pass", "pass")
     compute = _COMPUTE.format(pad=pad, consumers=consumers, few=few, many=many, helpers="\n".join(calls),
                               number="number = warp()" if beside else "tid = i32(cuda.threadIdx.x)")

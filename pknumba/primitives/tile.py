@@ -25,12 +25,28 @@ def _addresses(p, tile, tile_at):
         row, half = b.and_(thread, c(15)), b.and_(b.lshr(thread, c(4)), c(1))
     line = b.add(tile_at, p.scale(b.add(b.and_(b.lshr(thread, c(1)), c(48)), row), span))
     mask = b.and_(b.lshr(row, c(shift)), c(chunks - 1))
-    at = [b.add(line, b.shl(b.xor(b.add(half, c(2 * j)), mask), c(4))) for j in range(chunks // 2)]
+    first = b.add(line, b.shl(b.xor(half, mask), c(4)))
+    at = [b.xor(first, c(32 * j)) for j in range(chunks // 2)]          # a line begins on as many bytes as it has
 
     def address(m, j):
         block, inside = divmod(j, chunks // 2)
         return b.add(at[inside], c(m * 64 * span + block * tile.rows * span))
     return address
+
+
+def _read_lanes(p, tile, tile_at):
+    """A tile's values that this thread has of it as a register tile, in their order, each read when it is asked for."""
+    address = _addresses(p, tile, tile_at)
+    for m in range(tile.rows // 64):
+        for j in range(tile.cols * tile.itemsize // 32):
+            at = address(m, j)
+            if tile.itemsize == 4:
+                for place in (at, p.b.add(at, p.const(8 * tile.swizzle))):
+                    out = p("ld.shared.v2.f32 {$0, $1}, [$2];", place, out=[p.f32] * 2)
+                    yield from (p.b.extract_value(out, i) for i in range(2))
+            else:
+                out = p("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];", at, out=[p.i32] * 4)
+                yield from (x for i in range(4) for x in split(p, tile.dtype, p.b.extract_value(out, i)))
 
 
 def _check(name, tile):
@@ -56,25 +72,11 @@ def load(tile):
 @load.lowering
 def _(tile):
     _check("load", tile)
-    acc = accumulator_type(*tile.shape)
-    wide = "ld.shared.v2.f32 {$0, $1}, [$2];"
-    matrices = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
-
     def emit(p, tile_at):
-        address, found = _addresses(p, tile, tile_at), []
-        for m in range(tile.rows // 64):
-            for j in range(tile.cols * tile.itemsize // 32):
-                at = address(m, j)
-                if tile.itemsize == 4:
-                    for place in (at, p.b.add(at, p.const(8 * tile.swizzle))):
-                        out = p(wide, place, out=[p.f32] * 2)
-                        found += [p.b.extract_value(out, i) for i in range(2)]
-                else:
-                    out = p(matrices, at, out=[p.i32] * 4)
-                    found += [x for i in range(4) for x in split(p, tile.dtype, p.b.extract_value(out, i))]
+        found = list(_read_lanes(p, tile, tile_at))
         p.sync_worker(tile.role)                # one thread arrives for all: none may still be reading then (seen on an H200)
         return p.pack(found)
-    return acc, emit
+    return accumulator_type(*tile.shape), emit
 
 
 @primitive(scope="warpgroup")
@@ -118,6 +120,55 @@ def _(tile, acc, panel):
                         p(wide, at, *own[:2])
                         p(wide, p.b.add(at, p.const(8 * tile.swizzle)), *own[2:4])
     return emit
+
+
+def _merge(p, cases):
+    """The value of whichever block of a switch was played; nothing may come between the switch and this. cases: [(value, block)]."""
+    if len({id(value) for value, _ in cases}) == 1:
+        return cases[0][0]
+    merged = p.b.phi(p.f32)
+    for value, block in cases:
+        merged.add_incoming(value, block)
+    return merged
+
+
+@primitive(scope="warpgroup")
+def add_panel(acc, tile, panel=0):
+    """acc with the tile added to its panel-th block of ``tile`` columns, in float32.
+
+    The worker's threads meet: all have read when one of them arrives.
+
+    Args:
+        acc: register tile [m, n], after ``mma_wait(acc, 0)`` if it was multiplied.
+        tile: shared tile (m, c), float32, bfloat16 or float16, as of ``load``; panel: 0 .. n / c - 1.
+
+    Returns: register tile [m, n]. Raises ContractError if the shapes do not fit.
+
+    PTX: ldmatrix.x4 for 16-bit tiles, ld.shared.v2.f32 for float32; add.f32; bar.sync of the worker.
+    """
+    cols, total = tile.shape[-1], values(acc).copy()
+    total[:, panel * cols:(panel + 1) * cols] += read(tile).astype("float32")
+    return Accumulator.of(total)
+
+
+@add_panel.lowering
+def _(acc, tile, panel):
+    _check("add_panel", tile)
+    need(is_accumulator(acc) and tile.rows == acc.rows and acc.cols % tile.cols == 0, f"{tile.role.name}: add_panel of {tile} to {acc}. "
+         "The tile has the accumulator's rows and divides its columns.")
+
+    def emit(p, acc_v, tile_at, panel_v):
+        elements, cases, each = p.elements(acc_v), [], tile.cols // 2
+        for n in p.switch(panel_v, acc.cols // tile.cols):
+            found, total = iter(_read_lanes(p, tile, tile_at)), list(elements)
+            for m in range(acc.rows // 64):
+                first = m * acc.cols // 2 + n * each
+                total[first:first + each] = [p.b.fadd(x, next(found)) for x in elements[first:first + each]]
+            cases.append((total, p.b.block))
+        merged = [_merge(p, [(total[i], block) for total, block in cases]) for i in range(acc.size)]
+        p.sync_worker(tile.role)
+        return p.pack(merged)
+    return acc, emit
 
 
 def _row_places(p, tensor_at, coord, rows, peer=None):

@@ -15,6 +15,7 @@ from .groups import Grouped
 from .lcs import LCS
 from .lcsc import LCSC, LCSD, LCSI, LCSM
 from .matrices import multiply
+from .owned import OwnedRows, OwnedTiles
 from .parcels import Parcels
 from .rows import counted_rows, meeting_rows
 from .ringing import attend_ring, ring_rows
@@ -27,3 +28,4 @@ __all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Add
            "meeting_rows", "Grouped", "multiply", "multiply_groups", "LCSD", "LCSI", "Exchanged", "RowsToRows", "ColumnsToRows",
            "ColumnsToColumns", "Packets", "Parcels"]
 __all__ += ["combine", "dispatch", "kept_result", "Routes", "Experts", "Tokens", "routed"]
+__all__ += ["OwnedRows", "OwnedTiles"]

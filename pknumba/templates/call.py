@@ -42,7 +42,7 @@ class Workspace:
 
     def __init__(self, kernel, world, cfg, tasks):
         self.epoch = 0
-        self.counters = {n: world.counters(f"{kernel.__name__}.{n}", world.size if n == "finished" else tasks)
+        self.counters = {n: world.counters(f"{kernel.__name__}.{n}", tasks if n in kernel.counters else world.size)
                          for n in kernel.all_counters()}
         self.context = world.context(names=lambda record: describe_hang(kernel, cfg, record)) if world.executor == "gpu" else None
 

@@ -119,6 +119,11 @@ class Whole:
         return None
 
     @staticmethod
+    def room(cfg, numbers, world):
+        """The same, of kernels whose memory is made for tiles."""
+        return None
+
+    @staticmethod
     def matrices(memory, m, n, world):
         """{name of a tensor: Matrix} beside A, B and what this rank gets."""
         return {}
@@ -206,11 +211,12 @@ class Gathered(Whole):
         (rows, extra), (first, mine) = divmod(m, size), share(m, size, world.rank)
         bands, depth = -(-(rows + bool(extra)) // cfg.tile_m), min(cfg.depth, cut["k_tiles"])
         parts, skip = cfg.strips * -(-cut["k_tiles"] // depth), int(not extra and rows % cfg.tile_m == 0)
-        blocks = min(cut["tasks"], sms - cfg.comm_sms)
+        comm = 0 if cfg.intra_sm else cfg.comm_sms
+        blocks = min(cut["tasks"], sms - comm)
         return {**cut, "total": m, "first": first, "mine": mine, "rows": rows, "extra": extra, "bands": bands, "depth": depth,
                 "start": -(-first // cfg.tile_m) % cut["grid"][0], "parts": parts, "skip": skip,
                 "pieces": (size - skip) * bands * parts, "group": min(cfg.group_m, bands),
-                "blocks": blocks, "workers": blocks + cfg.comm_sms * cfg.movers}
+                "blocks": blocks, "workers": blocks + (comm or blocks) * cfg.movers}
 
     @staticmethod
     def signals(numbers, world):

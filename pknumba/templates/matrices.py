@@ -72,6 +72,7 @@ class MultiplyCall(Steps):
         if first:
             workspace = world.cache[key] = Workspace(kernel, world, cfg, kernel.form.signals(numbers, world))
             workspace.memory = kernel.form.memory(world, m, n, max(k, 1), a.dtype)
+            workspace.memory = kernel.form.room(cfg, numbers, world) if workspace.memory is None else workspace.memory
         apart = kernel.form.apart(n, cfg, world)
         matrices = {kernel.form.operand: self._operand(a), "B": self._apart(b, apart) if apart else self._operand(b, cfg.b_transposed),
                     **kernel.form.matrices(workspace.memory, m, n, world)}

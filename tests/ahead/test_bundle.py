@@ -109,10 +109,11 @@ def test_which_kernels_calls_want():
     """Of products the configuration that a call would choose, of a world of one rank the kernel of one GPU."""
     from pknumba.config import best
     found = wanted(GemmAllReduce, sizes=[(4096, 4096, 4096)], worlds=(1, 2), sms=132)
-    assert {k.__name__ for k, _ in found} - {"SplitGemm"} == {"Gemm", "GemmAllReduce"}
-    assert {(k, c.b_transposed) for k, c in found} >= {(k, b) for k in (Gemm, GemmAllReduce) for b in (True, False)}, "both layouts of B"
-    chosen = best(4096, 4096, 4096, 132, GemmAllReduceConfig(), 2)
-    assert any(c.tile_n == chosen.tile_n and c.comm_sms == 1 for k, c in found if k is GemmAllReduce)
+    assert {k.__name__ for k, _ in found} - {"SplitGemm"} == {"Gemm", "GemmAllReduceInside"}
+    both = {(k, b) for k in (Gemm, GemmAllReduce.inside) for b in (True, False)}
+    assert {(k, c.b_transposed) for k, c in found} >= both, "both layouts of B"
+    chosen = best(4096, 4096, 4096, 132, GemmAllReduceConfig(intra_sm=True), 2)
+    assert any(c.tile_n == chosen.tile_n and c.comm_sms == 1 for k, c in found if k is GemmAllReduce.inside)
     kinds = wanted(AllReduce, dtypes=("float32",), ops=("max",))
     assert {k.__name__ for k, _ in kinds} >= {"AllReduce", "OneShot"} and {c.op for _, c in kinds} == {"max"}
     assert all(isinstance(c, CommConfig) and c.blocks == 1 for _, c in kinds)

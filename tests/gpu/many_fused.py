@@ -21,7 +21,7 @@ from pknumba.config import GemmAllReduceConfig, GemmReduceScatterConfig
 OPERATORS = {"gemm_reduce_scatter": ("gemm_reduce_scatter", {}), "all_gather_gemm": ("all_gather_gemm", {}),
              "gemm_all_reduce": ("gemm_all_reduce", {}), "gemm_all_to_all": ("gemm_all_to_all", {}),
              "adds": ("gemm_reduce_scatter", dict(config=GemmReduceScatterConfig(adds=True, comm_sms=2))),
-             "inside": ("gemm_all_reduce", dict(config=GemmAllReduceConfig(intra_sm=True, piece_m=1)))}
+             "between": ("gemm_all_reduce", dict(config=GemmAllReduceConfig(comm_sms=2)))}
 
 
 def signs(shape, seed):

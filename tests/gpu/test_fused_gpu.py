@@ -46,7 +46,7 @@ def call(world, kind, a, b, m, **options):
     if kind in AXES:
         return gemm_all_to_all(world, a, b, scatter_axis=AXES[kind][0], gather_axis=AXES[kind][1], **options)
     if kind == "inside":
-        return gemm_all_reduce(world, a, b, config=GemmAllReduceConfig(intra_sm=True, piece_m=1), **options)
+        return gemm_all_reduce(world, a, b, config=GemmAllReduceConfig(intra_sm=True), **options)
     if kind == "add":
         options["config"] = GemmReduceScatterConfig(adds=True, comm_sms=4)
     return gemm_reduce_scatter(world, a, b, **options)
@@ -85,8 +85,8 @@ def test_any_size(size, kind):
 def test_shipped_configurations(fields, transposed, kind):
     def main(world):
         for i, shape in enumerate(((1024, 768, 256), (300, 520, 72), (129, 257, 8))):
-            more = {} if kind in AXES else {"comm_sms": 4}
-            check(world, kind, shape, "bfloat16", transposed, seed=i, config=FAMILIES[kind](**{**fields, **more}))
+            more = {} if kind in AXES else {"intra_sm": i != 1, "comm_sms": 4}
+            check(world, kind, shape, "bfloat16", transposed, seed=i, config=FAMILIES[kind](**{**fields, **more}).fitted())
 
     ranks(2, main)
 

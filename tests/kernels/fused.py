@@ -105,7 +105,8 @@ class Rank:
         self.workspace = Workspace(kernel, me, cfg, form.signals(numbers, me))
         own = {form.operand: self.a, "B": self.b_memory, "out" if "out" in kernel.tensors else "C": self.c}
         self.matrices = {name: Matrix(arrays=[x if r == me.rank else None for r in range(me.size)]) for name, x in own.items()}
-        self.matrices.update(form.matrices(form.memory(me, m, n, k, cfg.dtype), m, n, me))
+        memory = form.memory(me, m, n, k, cfg.dtype) or form.room(cfg, self.numbers, me)
+        self.matrices.update(form.matrices(memory, m, n, me))
         self.memory, self.parts, self.apart = None, form.parts(me, m, n), form.apart(n, cfg, me)
         if self.apart:
             self.spread, self.spread_around = guarded((k, sum(self.apart[-1][1:])))
@@ -140,7 +141,7 @@ def values(rng, shape):
 def definition(kernel, inputs):
     """What every rank gets."""
     name, size = kernel.form.__name__, len(inputs)
-    if name in ("Scattered", "Added"):
+    if name in ("Scattered", "Added", "OwnedRows"):
         return np.array_split(sum(a @ b for a, b in inputs), size)
     if hasattr(kernel.form, "scatter"):
         shares = [np.array_split(a @ b, size, kernel.form.scatter) for a, b in inputs]

@@ -23,13 +23,14 @@ WORLDS = (1, 2, 3, 4, 8)
 def test_seeds(world, seed):
     """A configuration, a shape, a policy and a way of completing for each seed; another rank is late each time."""
     shape = fused.SHAPES[(5 * seed + world) % len(fused.SHAPES)]
-    cfg = VARIANTS[(seed * 7 + world) % len(VARIANTS)].replace(comm_sms=1 + seed % 2, depth=1 + seed % 3)
+    cfg = VARIANTS[(seed * 7 + world) % len(VARIANTS)].replace(comm_sms=1 + seed % 2, depth=1 + seed % 3,
+                                                                intra_sm=seed % 2 == 1)
     fused.run(AllGatherGemm, cfg, world, *shape, sms=3 + seed % 3, warps=cfg.movers, skew=40 * (seed % 2), **fused.schedule(seed))
 
 
 @pytest.mark.parametrize("number", range(len(VARIANTS)))
 def test_every_configuration(number):
-    fused.run(AllGatherGemm, VARIANTS[number], 2, *fused.SHAPES[number % 8], seed=number, skew=30)
+    fused.run(AllGatherGemm, VARIANTS[number].replace(intra_sm=number % 2 == 0), 2, *fused.SHAPES[number % 8], seed=number, skew=30)
 
 
 @pytest.mark.parametrize("world, policy, completion", [(3, "starve", "late"), (2, "pct", "random")])
@@ -45,7 +46,7 @@ def test_shares_without_rows():
 
 def play(kernel, n):
     """The n-th try of a mutant: shares that end with a tile, and shares that do not."""
-    cfg = fused.toy(kernel, ping_pong=n % 2 == 1, c_stages=1 + n % 3)
+    cfg = fused.toy(kernel, ping_pong=n % 2 == 1, c_stages=1 + n % 3, intra_sm=n % 4 > 1)
     world = 2 + n // 2 % 2
     m = 32 * world if n % 3 else 40
     fused.run(kernel, cfg, world, m, calls=3, skew=40, max_switches=200_000, **fused.schedule(n))

@@ -3,7 +3,7 @@
 import pytest
 
 from pknumba.kernels.all_gather_gemm import AllGatherGemm
-from pknumba.config import GemmAllReduceConfig
+from pknumba.config import AllGatherGemmConfig, GemmAllReduceConfig
 from pknumba.kernels.gemm_all_reduce import GemmAllReduce, GemmAllReduceInside
 from pknumba.lowering.entry import _source
 
@@ -18,14 +18,18 @@ def test_every_role_is_played_in_one_place(kernel):
         assert source.count(f" {name}(cfg, bind_{name}(") == 1, f"{name} in:\n{source}"
 
 
-def test_communicators_beside_others():
-    """The warp's number, which lanes learn by a shuffle of all of them, is asked before any branch; two warps communicate."""
-    plan = GemmAllReduceInside.plan(GemmAllReduceConfig(intra_sm=True, piece_m=1))
+@pytest.mark.parametrize("kernel, config, workers", [(GemmAllReduceInside, GemmAllReduceConfig(intra_sm=True), 1),
+                                                     (AllGatherGemm, AllGatherGemmConfig(c_stages=1, intra_sm=True), 2)])
+def test_communicators_beside_others(kernel, config, workers):
+    """The warp's number, which lanes learn by a shuffle of all of them, is asked before any branch; one thread of a warp communicates."""
+    plan = kernel.plan(config)
     source = _source(plan)
     for name in plan.roles:
         assert source.count(f" {name}(cfg, bind_{name}(") == 1, f"{name} in:\n{source}"
     assert source.count("warp()") == 1 and source.index("number = warp()") < source.index("if ")
-    assert f"elif number >= {4 * plan.cfg.consumers + 2}:" in source and "if block < sms" not in source
+    first = 4 * plan.cfg.consumers + 2
+    assert f"elif number >= {first} and number < {first + workers}:" in source and "if block < sms" not in source
+    assert "if i32(cuda.threadIdx.x) & 31 == 0: communicator(" in source
 
 
 @KERNELS

@@ -54,6 +54,12 @@ def _through():
                            options=dict(tasks=2), device_only=swizzle != 128)
 
 
+def _twice():
+    for dtype in ("bfloat16", "float32"):
+        x, cfg = ints((64, 64), dtype, low=-60, high=61), TinyConfig(dtype=dtype)
+        yield Case(f"twice {dtype}", k.Twice, cfg, dict(X=x, Y=np.zeros_like(x)), dict(X=x, Y=(2 * x.astype(F32)).astype(x.dtype)))
+
+
 def _elsewhere_by_the_engine():
     cfg, x = TinyConfig(cols=128), ints((120, 128), "bfloat16", low=-100, high=101)
     from_row = np.zeros_like(x)
@@ -200,6 +206,6 @@ def _signals():
                    dict(X=(total * size * size).astype(x[0].dtype)), options=options)
 
 
-_FAMILIES = (_through, _elsewhere_by_the_engine, _elements, _softmax, _columns, _products, _attention, _stores, _workers, _over_ranks,
-             _signals)
+_FAMILIES = (_through, _twice, _elsewhere_by_the_engine, _elements, _softmax, _columns, _products, _attention, _stores, _workers,
+             _over_ranks, _signals)
 CASES = [case for family in _FAMILIES for case in family()]

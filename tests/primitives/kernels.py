@@ -1,15 +1,15 @@
 """Tiny kernels of one rank; each block plays one task, so semaphores have one phase."""
 
-from pknumba.primitives import (accumulator, arrive, as_operand, cast, col_max, col_sum, div, exp2, expect, fence_async, fill, fill_rows,
-                                i32, least, load, load_async, load_rows, log2, mask, maximum, minimum, mma, mma_wait, mod, ring, row_max,
-                                row_sum, store, store_add_async, store_async, store_async_read_wait, store_async_wait, store_max_async,
-                                store_min_async, store_rows, sync, tile_coord, turn_pass, turn_wait, wait)
+from pknumba.primitives import (accumulator, add_panel, arrive, as_operand, cast, col_max, col_sum, div, exp2, expect, fence_async, fill,
+                                fill_rows, i32, least, load, load_async, load_rows, log2, mask, maximum, minimum, mma, mma_wait, mod,
+                                ring, row_max, row_sum, store, store_add_async, store_async, store_async_read_wait, store_async_wait,
+                                store_max_async, store_min_async, store_rows, sync, tile_coord, turn_pass, turn_wait, wait)
 from pknumba.tiles import Semaphore, Tile, shared
 
 from .tiny import Tiny
 
-__all__ = ["Numbers", "Through", "FromRow", "Arithmetic", "Extremes", "Softmax", "Columns", "Constants", "FromRegisters", "FromShared",
-           "StoreAdd", "StoreMin", "StoreMax", "Swap", "Turns"]
+__all__ = ["Numbers", "Through", "Twice", "FromRow", "Arithmetic", "Extremes", "Softmax", "Columns", "Constants", "FromRegisters",
+           "FromShared", "StoreAdd", "StoreMin", "StoreMax", "Swap", "Turns"]
 
 
 class Numbers(Tiny):
@@ -54,6 +54,17 @@ class Through(Tiny):
         wait(s.y_full[0], 0)
         store_async(g.Y, (task.id, 0), s.y)
         store_async_read_wait(0)
+
+
+class Twice(Through):
+    """Y = 2 X, panel by panel: the tile is added to itself."""
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        wait(s.x_full[0], 0)
+        store(s.y, add_panel(load(s.x), s.x, 0))
+        fence_async(s.y)
+        arrive(s.y_full[0])
 
 
 class FromRow(Through):

@@ -32,6 +32,8 @@ def _same(x, y):
 class Builder:
     """The methods of llvmlite's builder that lowerings use, on vectors of lanes."""
 
+    block = None                                # there is one
+
     def __init__(self, lanes):
         self.lanes = lanes
 

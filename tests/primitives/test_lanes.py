@@ -45,6 +45,23 @@ def test_store(dtype, swizzle, rows, cols, panels):
         assert (p.machine.shared[BASE:] == shared_bytes(part, swizzle)).all()
 
 
+@pytest.mark.parametrize("rows, cols, panels", [(64, 64, 1), (128, 64, 2), (64, 32, 3)])
+@pytest.mark.parametrize("swizzle", [32, 64, 128])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_add_panel(dtype, swizzle, rows, cols, panels):
+    if cols % Tile((rows, cols), dtype, swizzle).panel:
+        pytest.skip("no such tile")
+    x, y = values((rows, cols * panels), "float32", 1), values((rows, cols), dtype, 2)
+    tile, acc = TileType("t", (rows, cols), dtype, swizzle, CONSUMER), AccumulatorType(*x.shape)
+    result, emit = lower("add_panel", acc, tile, types.int32)
+    for panel in range(panels):
+        p, total = Lanes(BASE + y.nbytes), x.copy()
+        p.machine.shared[BASE:] = shared_bytes(y, swizzle)
+        total[:, panel * cols:(panel + 1) * cols] += y.astype(np.float32)
+        found = emit(p, fragments(x), p.const(BASE), p.const(panel))
+        assert result == acc and (matrix(found, *x.shape) == total).all()
+
+
 def test_store_rounds_to_nearest_even():
     x = np.full((64, 64), 1 + 3 / 256, np.float32)             # halfway between two bfloat16: the even one is above
     _, emit = lower("store", TileType("t", x.shape, "bfloat16", 128, CONSUMER), AccumulatorType(*x.shape), types.int32)

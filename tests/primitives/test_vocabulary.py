@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 VOCABULARY = {
     "semaphore": "wait arrive expect", "sync": "sync turn_first turn_wait turn_pass",
     "tma": "load_async store_async store_add_async store_min_async store_max_async store_async_wait store_async_read_wait fence_async",
-    "mma": "accumulator as_operand mma mma_wait", "tile": "load store load_rows store_rows",
+    "mma": "accumulator as_operand mma mma_wait", "tile": "load store add_panel load_rows store_rows",
     "elements": "fill fill_rows cast maximum minimum exp2 log2 mask row_max row_sum",
     "columns": "col_max col_sum",
     "signal": "signal signal_all wait_until barrier keep_epoch", "multimem": "reduce all_reduce broadcast take",

@@ -33,6 +33,7 @@ WORDS = {
     "fence_async": (k.Through, BF16, "fence.proxy.async.shared::cta;", "bar.sync 1, 128;"),
     "load": (k.Through, BF16, "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "bar.sync 1, 128;"),
     "store": (k.Through, BF16, "stmatrix.sync.aligned.m8n8.x4.shared.b16", "cvt.rn.bf16x2.f32"),
+    "add_panel": (k.Twice, F32, "ld.shared.v2.f32", "add.f32", "bar.sync 1, 128;"),
     "load_rows": (k.Softmax, BF16, "ld.global.f32"),
     "store_rows": (k.Softmax, BF16, "st.global.f32"),
     "mask": (k.Softmax, BF16, "setp.gt.s32", "selp.f32"),

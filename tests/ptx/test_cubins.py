@@ -7,7 +7,7 @@ from pknumba.config import GemmAllReduceConfig, GemmConfig, choosing
 from pknumba.kernels import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter
 from pknumba.kernels.gemm_all_reduce import GemmAllReduceInside
 from pknumba.kernels.gemm_all_to_all import ColumnsAndRows, GemmAllToAll
-from pknumba.kernels.gemm_reduce_scatter import GemmReduceScatterAdd
+from pknumba.kernels.gemm_reduce_scatter import GemmReduceScatterAdd, GemmReduceScatterInside
 from pknumba.kernels.split_gemm import SplitGemm
 from pknumba.templates import Grouped
 from pknumba.tiles import Semaphore
@@ -38,13 +38,15 @@ def cases():
             yield pytest.param(kernel, family(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
     for f in SPLIT:
         yield pytest.param(SplitGemm, GemmConfig(split_k=True, **f), id=f"SplitGemm-{f['tile_n']}-{f['cluster']}")
-    for kernel in (GemmReduceScatter, AllGatherGemm):
-        for f in (dict(), *(dict(f, dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0) for i, f in enumerate(SHIPPED))):
-            yield pytest.param(kernel, kernel.config(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
-    for kernel in (GemmAllToAll, ColumnsAndRows, GemmAllReduceInside):
-        more = dict(intra_sm=True, piece_m=1) if kernel is GemmAllReduceInside else {}
-        for f in (dict(SHIPPED[0], b_transposed=False), dict(dtype="float16"), dict(SHIPPED[2]), dict(SHIPPED[5], b_transposed=False)):
-            yield pytest.param(kernel, kernel.config(**f, **more), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
+    for kernel in (GemmReduceScatterInside, AllGatherGemm):
+        for i, f in enumerate(({}, *SHIPPED)):
+            cfg = kernel.config(**f, dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0, intra_sm=True).fitted()
+            yield pytest.param(kernel, cfg, id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
+    for kernel in (GemmAllToAll, ColumnsAndRows, GemmAllReduceInside, GemmReduceScatter, AllGatherGemm):
+        more, some = dict(intra_sm=True) if kernel is GemmAllReduceInside else {}, 2 if kernel in (GemmReduceScatter, AllGatherGemm) else 4
+        fields = dict(SHIPPED[0], b_transposed=False), dict(dtype="float16"), dict(SHIPPED[2]), dict(SHIPPED[5], b_transposed=False)
+        for f in fields[:some]:
+            yield pytest.param(kernel, kernel.config(**f, **more), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items()), ""]))
     for f in (dict(), dict(SHIPPED[0], dtype="float16"), dict(SHIPPED[5], b_transposed=False)):
         yield pytest.param(GemmReduceScatterAdd, GemmReduceScatterAdd.config(adds=True, **f), id=f"GemmReduceScatterAdd-{len(f)}")
 
@@ -64,7 +66,7 @@ def test_cubin(kernel, cfg, disassemble):
     expect_cluster(cfg, code)
     if kernel is AllGatherGemm:
         expect_moves(cfg, code)
-    elif kernel.delivers:
+    elif kernel.delivers or issubclass(kernel, GemmReduceScatterInside):
         expect_deliveries(code)
     elif kernel.communicates():
         expect_signals(code)
@@ -78,7 +80,8 @@ def expect_instructions(kernel, cfg, record, code, counts):
     assert len(products) == cfg.tile_k // 16 * made, "one product of a stage, not unrolled"
     for name in (code.instructions[n].name for n in products):
         assert name.startswith(shape) and (".BF16" in name) == (cfg.dtype == "bfloat16"), name
-    assert counts["STSM"] == cfg.part_m // 64 * cfg.share_n // 16
+    moves, inside = cfg.part_m // 64 * cfg.share_n // 16, issubclass(kernel, GemmReduceScatterInside)
+    assert counts["STSM"] == moves * (1 + inside) and counts["LDSM"] == moves * inside, "sums are added to what came, or stored alone"
     assert bool(counts["UBLKCP"]) == cfg.split_k, "sums are sent by the copy engine"
     stores = "UTMAREDG" if cfg.adds else "UTMASTG"
     assert counts["UTMALDG"] >= 2 and counts[stores] >= 1 and counts["UTMACMDFLUSH"] == counts["UTMASTG"] + counts["UTMAREDG"]
