@@ -3,6 +3,7 @@
 from ..primitives import copy_box, mod, send_box, take_boxes
 from ..templates import Comm, Parcels, communicate
 from ..templates.collected import axis_of
+from ..templates.comm import Push
 from ..templates.geometry import Form
 
 
@@ -17,10 +18,20 @@ class AllGatherParcels(Parcels):
         take_boxes(g.Y, g.inbox, task.id, g.box, task.step, g.arrived)
 
 
+class AllGatherPush(Push):
+    """Every rank writes its array to everyone's result."""
+
+    operator = "all_gather"
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        copy_box(g.Y, g.X, task.id, g.box, cfg.unroll, g.rank, 0, None, None, True)
+
+
 class AllGather(Comm):
     """Every rank reads the others' arrays; the array of a rank is a slot of the result."""
 
-    operator, small = "all_gather", AllGatherParcels
+    operator, small, push = "all_gather", AllGatherParcels, AllGatherPush
 
     @staticmethod
     def communicator(cfg, g, s, task):
@@ -48,8 +59,9 @@ def all_gather(world, x, *, axis=0, out=None, config=None, stream=None):
         config: CommConfig; chosen by size if None. stream: as in ``gemm``; to be passed where two streams work
             at once, since calls of one form share counters.
 
-    Returns: out (its ``local`` if it is symmetric). Small arrays are sent to every rank, in packets that carry their own flags. Of
-    larger ones ranks read each other's x: unless it is symmetric it is first copied into symmetric memory that the world keeps.
+    Returns: out (its ``local`` if it is symmetric). Small arrays are sent to every rank, in packets that carry their own flags. Larger
+    ones are written to every rank's out where that is symmetric, which is fastest. Else ranks read each other's x: unless it is
+    symmetric it is first copied into symmetric memory that the world keeps.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, ContractError on every rank, before anything is
     launched; HangError if a rank does not come.

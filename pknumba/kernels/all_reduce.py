@@ -1,18 +1,78 @@
 """All-reduce: out = x_0 + x_1 + ... (or min, or max) on every rank."""
 
-from ..errors import UnsupportedError
+from ..errors import ConfigError, UnsupportedError
 from ..primitives import copy_box, i32, mod, reduce_box, reduce_packets, send_packets
 from ..templates import Comm, Packets, communicate
-from ..templates.geometry import Form
+from ..templates.agreement import links
+from ..templates.comm import Push
+from ..templates.geometry import Box, Form
+from ..tiles import ITEMSIZE
 
 #: Bytes that one rank sends at most in one shot, all peers together: beyond it two shots move less.
 ONE_SHOT = 512 * 1024
 
 
+class AllReducePush(Push):
+    """Two shots: every rank writes each its share, to memory of the world; a rank combines what it got, and writes that to all.
+
+    Shares are equal boxes, so their elements are counted in whole units of every rank.
+    """
+
+    operator, in_place, most, again = "all_reduce", True, 4, True
+    tensors, symmetric = ("X", "S", "T", "Y"), ("S", "T")
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        for i in range(g.world_size):           # every rank begins with itself: the links share the load
+            peer = mod(g.rank + i, g.world_size)
+            copy_box(g.S, g.X, task.id, g.box, cfg.unroll, g.rank, peer, None, peer)
+
+    @staticmethod
+    def copy_out(cfg, g, s, task):
+        """The piece of every rank, which lies here, to all."""
+        reduce_box(g.T, g.S, task.id, g.box, cfg.unroll, cfg.op, g.rank, 0, True, False, None, True)
+
+    @staticmethod
+    def finish(cfg, g, s, task):
+        """That piece of every share to this rank's output."""
+        for slot in range(g.world_size):
+            copy_box(g.Y, g.T, task.id, g.box, cfg.unroll, slot, slot)
+
+    @classmethod
+    def suits(kernel, call):
+        """Where ranks have GPUs of their own: over links it is faster to write than to read, and ordinary arrays need no copy."""
+        return kernel.shares(call) and links(call.world)
+
+    @staticmethod
+    def shares(call):
+        """Whether there is a share of whole units for every rank, in arrays without gaps."""
+        return call.box.single and call.form_bytes % (16 * call.world.size) == 0
+
+    @classmethod
+    def prepare(kernel, call):
+        """Boxes are shares from here on."""
+        if not kernel.shares(call):
+            raise ConfigError(f"{kernel.operator}: algorithm push. Every rank combines an equal share of whole units of 16 bytes, of "
+                              "neighbouring elements. Use another algorithm for this shape.")
+        share, size = call.box.elements // call.world.size, (ITEMSIZE[call.dtype],)
+        call.box = Box(kernel.operator, Form((share,), (share,), (0, share), (0, share), call.world.size), call.dtype, size, size)
+
+    @classmethod
+    def copies(kernel, x_symmetric, out_symmetric):
+        """What came to memory of the world."""
+        return dict(copy_out=not out_symmetric)
+
+    @classmethod
+    def views(kernel, call, x, out, y):
+        """T, where the result is made, is out or memory of the world; S has a slot for what each rank sends."""
+        t = call.staging("results") if call.cfg.copy_out else call.shared(out, call.box.y)
+        return dict(X=call.private(call.x, call.box.x), S=call.staging(), T=t, Y=call.private(y, call.box.y))
+
+
 class AllReduce(Comm):
     """Two shots: a rank combines every piece that it owns over all ranks, and writes the result to all of them."""
 
-    operator, in_place, most = "all_reduce", True, 4
+    operator, in_place, most, push = "all_reduce", True, 4, AllReducePush
     tensors, symmetric = ("X", "S", "T", "Y"), ("S", "T")
 
     @staticmethod
@@ -129,8 +189,9 @@ def all_reduce(world, x, *, op="sum", out=None, config=None, stream=None):
 
     Returns: out (its ``local`` if it is symmetric). Floating-point numbers are combined in float32 in rank order (by the switch
     in an order of its own, with algorithm "multimem", which no device runs yet) and rounded once; integers wrap. Small arrays
-    are sent to every rank at once, in packets that carry their own flags. Larger ones are combined by their owners; then x is
-    copied into symmetric memory that the world keeps unless it is symmetric, and the result is copied out of it unless out is.
+    are sent to every rank at once, in packets that carry their own flags. Larger ones are combined by their owners, who read them;
+    then x is copied into symmetric memory that the world keeps unless it is symmetric, and the result is copied out of it unless
+    out is. If every rank has a GPU of its own and an equal share of whole units, owners are sent what they combine instead.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, ContractError on every rank, before anything is
     launched; HangError if a rank does not come.

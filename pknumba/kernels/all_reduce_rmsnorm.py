@@ -41,10 +41,10 @@ class AllReduceRmsNorm(Comm):
     def finish(cfg, g, s, task):
         """A row of h, of which this warp has its pieces, and the block all."""
         total = over_warps(s.sums, task.part, squares(g.T, g.box, task.id, task.part, cfg.warps, cfg.unroll))
-        normalise(g.Y, g.T, g.weight, g.box, task.id, task.part, cfg.warps, cfg.unroll, total, cfg.eps)
         if cfg.copy_out:
-            for piece in range(task.part, g.pieces, cfg.warps):
-                copy_box(g.H, g.T, i32(piece), g.box, cfg.unroll, task.id, task.id)
+            normalise(g.Y, g.T, g.weight, g.box, task.id, task.part, cfg.warps, cfg.unroll, total, cfg.eps, g.H)
+        else:
+            normalise(g.Y, g.T, g.weight, g.box, task.id, task.part, cfg.warps, cfg.unroll, total, cfg.eps)
 
     @classmethod
     def driver(kernel, role):

@@ -4,6 +4,7 @@ from ..errors import LayoutError, ShapeError
 from ..primitives import copy_box, entry, i32, mod, send_box, take_boxes
 from ..templates import Comm, Parcels, communicate
 from ..templates.collected import axis_of, share_of, splits_of
+from ..templates.comm import Push
 from ..templates.geometry import Form, Ragged, is_contiguous
 from ..tiles import ITEMSIZE
 
@@ -21,10 +22,22 @@ class AllToAllParcels(Parcels):
         take_boxes(g.Y, g.inbox, task.id, g.box, task.step, g.arrived)
 
 
+class AllToAllPush(Push):
+    """Every rank writes each its part."""
+
+    operator = "all_to_all"
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        for i in range(g.world_size):
+            peer = mod(g.rank + i, g.world_size)
+            copy_box(g.Y, g.X, task.id, g.box, cfg.unroll, g.rank, peer, None, peer)
+
+
 class AllToAll(Comm):
     """A rank reads its slot of everyone's array; what it gets from a rank is a slot of the result."""
 
-    operator, small = "all_to_all", AllToAllParcels
+    operator, small, push = "all_to_all", AllToAllParcels, AllToAllPush
 
     @staticmethod
     def communicator(cfg, g, s, task):
@@ -47,7 +60,7 @@ class AllToAll(Comm):
 class AllToAllRagged(AllToAll):
     """The same for boxes of different sizes, which a table describes."""
 
-    tensors, numbers, small = ("X", "S", "Y", "table"), {"pieces": 1}, None
+    tensors, numbers, small, push = ("X", "S", "Y", "table"), {"pieces": 1}, None, None
 
     @staticmethod
     def box_of(g, i):
@@ -132,8 +145,8 @@ def all_to_all(world, x, *, scatter_axis=0, gather_axis=0, scatter_splits=None, 
             at once, since calls of one form share counters.
 
     Returns: out (its ``local`` if it is symmetric). Small parts are sent to the ranks that get them, in packets that carry their own
-    flags. Otherwise, and with splits, ranks read each other's x: unless it is symmetric it is first copied into symmetric memory
-    that the world keeps.
+    flags. Larger ones are written to those ranks' out where that is symmetric, which is fastest. Otherwise, and with splits, ranks read
+    each other's x: unless it is symmetric it is first copied into symmetric memory that the world keeps.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, ContractError on every rank, before anything is
     launched; HangError if a rank does not come.

@@ -1,8 +1,10 @@
 """Reduce-scatter: out = rank's share of x_0 + x_1 + ... (or min, or max) along an axis."""
 
-from ..primitives import mod, reduce_box, reduce_boxes, send_box
+from ..primitives import copy_box, mod, reduce_box, reduce_boxes, send_box
 from ..templates import Comm, Parcels, communicate
+from ..templates.agreement import links
 from ..templates.collected import axis_of, share_of
+from ..templates.comm import Push
 from ..templates.geometry import Form
 
 
@@ -19,10 +21,47 @@ class ReduceScatterParcels(Parcels):
         reduce_boxes(g.Y, g.inbox, task.id, g.box, task.step, g.arrived, cfg.op)
 
 
+class ReduceScatterPush(Push):
+    """Every rank writes each its share, to memory of the world, and combines what it got."""
+
+    operator, most = "reduce_scatter", 4
+    tensors, symmetric = ("X", "S", "Y"), ("S",)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        for i in range(g.world_size):
+            peer = mod(g.rank + i, g.world_size)
+            copy_box(g.S, g.X, task.id, g.box, cfg.unroll, g.rank, peer, None, peer)
+
+    @staticmethod
+    def copy_out(cfg, g, s, task):
+        """The piece of every rank, which lies here."""
+        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, True)
+
+    @classmethod
+    def suits(kernel, call):
+        """Where ranks have GPUs of their own: over links it is faster to write than to read, and ordinary arrays need no copy."""
+        return links(call.world)
+
+    @classmethod
+    def prepare(kernel, call):
+        """Any call will do."""
+
+    @classmethod
+    def copies(kernel, x_symmetric, out_symmetric):
+        """What came is combined on the way out."""
+        return dict(copy_out=True)
+
+    @classmethod
+    def views(kernel, call, x, out, y):
+        """Two arrays, and a slot for every rank."""
+        return dict(X=call.private(call.x, call.box.x), S=call.staging(), Y=call.private(y, call.box.y))
+
+
 class ReduceScatter(Comm):
     """A rank reads its share, a slot of everyone's array, and combines it in rank order."""
 
-    operator, most, small = "reduce_scatter", 4, ReduceScatterParcels
+    operator, most, small, push = "reduce_scatter", 4, ReduceScatterParcels, ReduceScatterPush
 
     @staticmethod
     def communicator(cfg, g, s, task):
@@ -52,8 +91,9 @@ def reduce_scatter(world, x, *, op="sum", axis=0, out=None, config=None, stream=
             at once, since calls of one form share counters.
 
     Returns: out (its ``local`` if it is symmetric). Floating-point numbers are combined in float32 in rank order and rounded
-    once; integers wrap. Small parts are sent to the ranks that get them, in packets that carry their own flags. Of larger
-    ones ranks read each other's x: unless it is symmetric it is first copied into symmetric memory that the world keeps.
+    once; integers wrap. Small parts are sent to the ranks that get them, in packets that carry their own flags. Larger ones are
+    written to symmetric memory that the world keeps, if every rank has a GPU of its own. Else ranks read each other's x: unless it
+    is symmetric it is first copied into such memory.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, ContractError on every rank, before anything is
     launched; HangError if a rank does not come.

@@ -56,12 +56,13 @@ def _check(name, op, *tensors, multicast=False):
 
 
 @primitive(scope="warp")
-def copy_box(to, source, number, box, unroll, to_slot=0, slot=0, peer=None):
-    """A piece of a box from slot ``slot`` of rank ``peer``'s ``source`` to slot ``to_slot`` of this rank's ``to``.
+def copy_box(to, source, number, box, unroll, to_slot=0, slot=0, peer=None, to_peer=None, everywhere=False):
+    """A piece of a box from slot ``slot`` of rank ``peer``'s ``source`` to slot ``to_slot`` of rank ``to_peer``'s ``to``.
 
     Args:
         to, source: tensors of one dtype: bfloat16, float16, float32 or int32. number: of the piece. box: ``g.box``.
-        unroll: constant, units that a lane moves at once. peer: None for this rank.
+        unroll: constant, units that a lane moves at once. peer, to_peer: None for this rank. everywhere: constant; write it to every
+            rank's ``to``.
 
     Raises ContractError for tensors of two dtypes.
 
@@ -70,30 +71,35 @@ def copy_box(to, source, number, box, unroll, to_slot=0, slot=0, peer=None):
     """
     _check("copy_box", "sum", to, source)
     for run in _runs(box, number, unroll, to.dtype):
-        write(_span(to, to_slot, run), read(_span(source, slot, run, peer)))
+        values = read(_span(source, slot, run, peer))
+        for step in range(to.world_size if everywhere else 1):
+            write(_span(to, to_slot, run, (to.rank + step) % to.world_size if everywhere else to_peer), values)
 
 
 @copy_box.lowering
-def _(to, source, number, box, unroll, to_slot, slot, peer):
+def _(to, source, number, box, unroll, to_slot, slot, peer, to_peer, everywhere):
     _check("copy_box", "sum", to, source)
-    u = Units("copy_box", to.dtype, constant(unroll, "copy_box: unroll"))
+    u, everywhere = Units("copy_box", to.dtype, constant(unroll, "copy_box: unroll")), constant(everywhere, "copy_box: everywhere")
 
-    def emit(p, to_at, source_at, number, box, _, to_slot, slot, peer):
-        here, there = u.base(p, source_at, slot, peer), u.base(p, to_at, to_slot)
-        aligned = u.all_aligned(p, (source_at, to_at))
+    def emit(p, to_at, source_at, number, box, _, to_slot, slot, peer, to_peer, __):
+        here, aligned = u.base(p, source_at, slot, peer), u.all_aligned(p, (source_at, to_at))
         (offsets, targets), left = u.places(p, box, number, (source_at, to_at))
         whole = [u.whole(p, n, aligned) for n in left]
-        u.store(p, there, targets, whole, u.load(p, here, offsets, whole))
+        words = u.load(p, here, offsets, whole)
+        for there in _targets(p, u, to_at, to_slot, everywhere, to_peer):
+            u.store(p, there, targets, whole, words)
         for x in u.others(p, box, number, aligned):
-            start, target = (p.b.add(base, u.offset(p, at, x)) for base, at in ((here, source_at), (there, to_at)))
+            start, target = (u.offset(p, at, x) for at in (source_at, to_at))
             for i in p.loop(x.left):
                 far = p.wide(p.scale(i, u.itemsize))
-                u.store_element(p, p.b.add(target, far), u.load_element(p, p.b.add(start, far)))
+                bits = u.load_element(p, p.b.add(p.b.add(here, start), far))
+                for there in _targets(p, u, to_at, to_slot, everywhere, to_peer):
+                    u.store_element(p, p.b.add(p.b.add(there, target), far), bits)
     return emit
 
 
 @primitive(scope="warp")
-def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, everywhere=False, multicast=False, more=None):
+def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, everywhere=False, multicast=False, more=None, here=False):
     """A piece of a box: that of slot ``slot`` of every rank's ``source``, combined, to slot ``to_slot`` of ``to``.
 
     Floating-point numbers are combined in float32 in rank order, whoever does it, and rounded once; integers wrap.
@@ -104,6 +110,7 @@ def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, eve
         multicast: constant; the switch adds and distributes whole units, in an order of its own, through the tensors' multicast
             addresses. Not for int32, and of float32 sums only.
         more: tensor of this rank whose slot ``slot`` is combined last, before rounding; None: there is none.
+        here: constant; combine slots 0, 1, ... of this rank's ``source``, as many as ranks, in place of one slot of every rank's.
 
     Raises ContractError for another op or tensors of two dtypes.
 
@@ -112,20 +119,20 @@ def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, eve
     """
     _check("reduce_box", op, to, source, multicast=multicast)
     for run in _runs(box, number, unroll, to.dtype):
-        parts = [read(_span(source, slot, run, peer)) for peer in range(source.world_size)]
+        parts = [read(_span(source, *((peer, run) if here else (slot, run, peer)))) for peer in range(source.world_size)]
         total = combined(op, parts + ([] if more is None else [read(_span(more, slot, run))]))
         for step in range(to.world_size if everywhere else 1):
             write(_span(to, to_slot, run, (to.rank + step) % to.world_size), total)
 
 
 @reduce_box.lowering
-def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast, more):
-    op, everywhere = constant(op, "reduce_box: op"), constant(everywhere, "reduce_box: everywhere")
+def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast, more, here):
+    op, everywhere, here = (constant(x, f"reduce_box: {n}") for x, n in ((op, "op"), (everywhere, "everywhere"), (here, "here")))
     multicast, given = constant(multicast, "reduce_box: multicast"), hasattr(more, "ident")
     _check("reduce_box", op, to, source, *([more] if given else []), multicast=multicast)
     u = Units("reduce_box", to.dtype, constant(unroll, "reduce_box: unroll"))
 
-    def emit(p, to_at, source_at, number, box, _, __, to_slot, slot, ___, ____, more_at):
+    def emit(p, to_at, source_at, number, box, _, __, to_slot, slot, ___, ____, more_at, _____):
         tensors = [source_at, to_at] + ([more_at] if given else [])
         aligned = u.all_aligned(p, tensors)
         (offsets, targets, *rest), left = u.places(p, box, number, tensors)
@@ -135,7 +142,7 @@ def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast,
             values = u.values(p, words)
         else:
             ahead = max(1, 4 // u.unroll)                       # as many loads in flight for few units as for many
-            values = _total(p, u, op, source_at, slot, lambda base: u.values(p, u.load(p, base, offsets, whole)), ahead)
+            values = _total(p, u, op, source_at, None if here else slot, lambda base: u.values(p, u.load(p, base, offsets, whole)), ahead)
         if given:
             own = u.values(p, u.load(p, u.base(p, more_at, slot), rest[0], whole))
             values = [u.combine(p, op, a, b) for a, b in zip(values, own)]
@@ -147,18 +154,19 @@ def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast,
             for base in _targets(p, u, to_at, to_slot, everywhere):
                 u.store(p, base, targets, whole, words)
         for x in u.others(p, box, number, aligned):
-            _reduce_elements(p, u, op, x, tensors, (to_slot, slot), everywhere)
+            _reduce_elements(p, u, op, x, tensors, (to_slot, slot, None if here else slot), everywhere)
     return emit
 
 
 def _reduce_elements(p, u, op, unit, tensors, slots, everywhere):
-    """``reduce_box`` of a unit that is not whole, element by element. tensors: addresses of source, target, and the one to add."""
+    """``reduce_box`` of a unit that is not whole, element by element. tensors: addresses of source, target, and the one to add; slots: of
+    the target, of that one, of the source."""
     source_at, to_at, *more = tensors
     places = [u.offset(p, at, unit) for at in tensors]
     for i in p.loop(unit.left):
         far = p.wide(p.scale(i, u.itemsize))
         start, target, *own = (p.b.add(place, far) for place in places)
-        total, = _total(p, u, op, source_at, slots[1], lambda base: [u.value(p, u.load_element(p, p.b.add(base, start)))], 1)
+        total, = _total(p, u, op, source_at, slots[2], lambda base: [u.value(p, u.load_element(p, p.b.add(base, start)))], 1)
         for at, place in zip(more, own):
             total = u.combine(p, op, total, u.value(p, u.load_element(p, p.b.add(u.base(p, at, slots[1]), place))))
         for base in _targets(p, u, to_at, slots[0], everywhere):
@@ -166,15 +174,19 @@ def _reduce_elements(p, u, op, unit, tensors, slots, everywhere):
 
 
 def _total(p, u, op, source_at, slot, load, ahead):
-    """What load(address of a rank's slot) gives, combined over the ranks in their order. Of ``ahead`` ranks it is loaded at once."""
-    values = load(u.base(p, source_at, slot, p.const(0)))
+    """What load(address of a rank's slot) gives, combined over the ranks in their order. Of ``ahead`` ranks it is loaded at once.
+    slot: None for this rank's slots, one from each."""
+    def base(rank):
+        return u.base(p, source_at, rank) if slot is None else u.base(p, source_at, slot, rank)
+
+    values = load(base(p.const(0)))
     total = u.variable(p, len(values))
     p.b.store(p.pack(values), total)
     world, = p.tensor(source_at, "world")
     for turn in p.loop(p.b.udiv(p.b.add(world, p.const(ahead - 2)), p.const(ahead))):
         ranks = [p.b.add(p.scale(turn, ahead), p.const(1 + k)) for k in range(ahead)]
         inside = [p.b.icmp_unsigned("<", r, world) for r in ranks]
-        parts = [load(u.base(p, source_at, slot, p.b.select(here, r, p.const(0)))) for here, r in zip(inside, ranks)]
+        parts = [load(base(p.b.select(here, r, p.const(0)))) for here, r in zip(inside, ranks)]
         sums = p.elements(p.b.load(total))
         for here, more in zip(inside, parts):
             sums = [p.b.select(here, u.combine(p, op, a, b), a) for a, b in zip(sums, more)]
@@ -182,10 +194,10 @@ def _total(p, u, op, source_at, slot, load, ahead):
     return p.elements(p.b.load(total))
 
 
-def _targets(p, u, to_at, slot, everywhere):
-    """Addresses of the slot: this rank's, or every rank's, each beginning with its own so that the links share the load."""
+def _targets(p, u, to_at, slot, everywhere, peer=None):
+    """Addresses of the slot: one rank's (None: this one's), or every rank's, each beginning with its own so that links share the load."""
     if not everywhere:
-        yield u.base(p, to_at, slot)
+        yield u.base(p, to_at, slot, peer)
         return
     world, rank = p.tensor(to_at, "world", "rank")
     for r in p.loop(world):

@@ -115,46 +115,53 @@ def _(sums, part, value):
 
 
 @primitive(scope="warp")
-def normalise(to, source, weight, box, row, part, parts, unroll, total, eps):
+def normalise(to, source, weight, box, row, part, parts, unroll, total, eps, copy=None):
     """A warp's pieces of a row: to = source / sqrt(total / n + eps) * weight, in float32 and rounded once; n elements in a row.
 
     Args:
         to, source: tensors of this rank and of one dtype, whose slot ``row`` is the row. weight: a row of the same dtype.
         box, part, parts, unroll: as in ``squares``. total: number, the sum of the row's squares. eps: number.
+        copy: another tensor like ``to``, whose row becomes that of ``source``; None: there is none.
 
     PTX: rsqrt.approx.f32 (error 2^-22.4), rcp.approx.ftz.f32, mul, ld.relaxed.sys.global.v4.b32, st.relaxed.sys.global.v4.b32.
     """
     n = (int(box[2]) - 1) * (16 // to.dtype.itemsize) + int(box[3])
     scale = np.float32(1) / np.sqrt(np.float32(total) / np.float32(n) + np.float32(eps))
     for run in _mine(box, row, part, parts, unroll, to.dtype):
-        x, w = (read(_span(tensor, slot, run)).astype(np.float32) for tensor, slot in ((source, row), (weight, 0)))
-        write(_span(to, row, run), x * scale * w)
+        x, w = (read(_span(tensor, slot, run)) for tensor, slot in ((source, row), (weight, 0)))
+        write(_span(to, row, run), x.astype(np.float32) * scale * w.astype(np.float32))
+        if copy is not None:
+            write(_span(copy, row, run), x)
 
 
 @normalise.lowering
-def _(to, source, weight, box, row, part, parts, unroll, total, eps):
-    need(to.dtype == source.dtype == weight.dtype != "int32", f"normalise: {source.dtype} to {to.dtype} by {weight.dtype}. Rows and weight "
-         "have one floating-point dtype.")
+def _(to, source, weight, box, row, part, parts, unroll, total, eps, copy):
+    given = hasattr(copy, "ident")
+    need(to.dtype == source.dtype == weight.dtype == (copy.dtype if given else to.dtype) != "int32", f"normalise: {source.dtype} to {to.dtype} "
+         f"by {weight.dtype}. Rows and weight have one floating-point dtype.")
     u = Units("normalise", to.dtype, constant(unroll, "normalise: unroll"))
 
-    def emit(p, to_at, source_at, weight_at, box, row, part, parts, _, total, eps):
+    def emit(p, to_at, source_at, weight_at, box, row, part, parts, _, total, eps, copy_at):
         length = p.b.add(p.scale(p.b.sub(box[2], p.const(1)), u.width), box[3])
         each = p("rcp.approx.ftz.f32 $0, $1;", p.b.sitofp(length, p.f32), out=[p.f32], pure=True)
         mean = p.b.fadd(p.b.fmul(p.real(total), each), p.real(eps))
         scale = p("rsqrt.approx.f32 $0, $1;", mean, out=[p.f32], pure=True)
-        tensors = to_at, source_at, weight_at
-        there, here, gain = (u.base(p, at, slot) for at, slot in zip(tensors, (row, row, p.const(0))))
+        tensors = [to_at, source_at, weight_at] + ([copy_at] if given else [])
+        bases = [u.base(p, at, p.const(0) if at is weight_at else row) for at in tensors]
         aligned = u.all_aligned(p, tensors)
         for number in _pieces(p, u, box, part, parts):
-            (targets, *offsets), left = u.places(p, box, number, tensors)
+            offsets, left = u.places(p, box, number, tensors)
             whole = [u.whole(p, n, aligned) for n in left]
-            x, w = (u.values(p, u.load(p, base, at, whole)) for base, at in zip((here, gain), offsets))
-            words = u.words(p, [p.b.fmul(p.b.fmul(a, scale), b) for a, b in zip(x, w)])
-            u.store(p, there, targets, whole, words)
+            same, gain = (u.load(p, bases[i], offsets[i], whole) for i in (1, 2))
+            words = u.words(p, [p.b.fmul(p.b.fmul(a, scale), b) for a, b in zip(u.values(p, same), u.values(p, gain))])
+            for base, at, what in zip((bases[0], *bases[3:]), (offsets[0], *offsets[3:]), (words, same)):
+                u.store(p, base, at, whole, what)
             for unit in u.others(p, box, number, aligned):
-                target, start, factor = (p.b.add(base, u.offset(p, at, unit)) for base, at in zip((there, here, gain), tensors))
+                starts = [p.b.add(base, u.offset(p, at, unit)) for base, at in zip(bases, tensors)]
                 for i in p.loop(unit.left):
-                    far = p.wide(p.scale(i, u.itemsize))
-                    a, b = (u.value(p, u.load_element(p, p.b.add(at, far))) for at in (start, factor))
-                    u.store_element(p, p.b.add(target, far), u.bits(p, p.b.fmul(p.b.fmul(a, scale), b)))
+                    target, start, factor, *more = (p.b.add(at, p.wide(p.scale(i, u.itemsize))) for at in starts)
+                    bits = u.load_element(p, start)
+                    value = p.b.fmul(p.b.fmul(u.value(p, bits), scale), u.value(p, u.load_element(p, factor)))
+                    for at, what in zip((target, *more), (u.bits(p, value), bits)):
+                        u.store_element(p, at, what)
     return emit

@@ -41,6 +41,17 @@ def least_sms(world):
     return world.cache["least SMs"]
 
 
+def links(world):
+    """Whether every rank of several has a GPU of its own: what ranks have for each other goes over links. The same on all ranks."""
+    if world.size == 1:
+        return False
+    if "links" not in world.cache:
+        from ..runtime import driver
+        mine = driver.device_info(world.device).uuid if world.executor == "gpu" else None
+        world.cache["links"] = None not in (cards := world.allgather(mine)) and len(set(cards)) == world.size
+    return world.cache["links"]
+
+
 def remember(cache, key, call):
     """Keep a prepared call; forget the oldest half in programs that never use an array twice."""
     calls = [k for k, v in cache.items() if isinstance(v, type(call))] if len(cache) >= _REMEMBERED else ()

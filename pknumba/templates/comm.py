@@ -26,10 +26,12 @@ class Comm(Template):
     #: Name of the public function; whether its input may be its output; whether only some ranks have an output; how many units a lane
     #: can move at once.
     operator, in_place, rooted, most = "", False, False, 8
-    #: Whether ranks read each other's memory when they copy out, and meet once more after it.
+    #: Whether ranks reach into each other's memory when they copy out, and meet once more after it.
     again = False
     #: The kernel for little data, or None; bytes of boxes that one rank sends at most for it.
     small, few = None, 512 * 1024
+    #: The kernel in which ranks write to each other (``algorithm="push"``), or None.
+    push = None
 
     @staticmethod
     def shared(cfg):
@@ -63,6 +65,10 @@ class Comm(Template):
     @staticmethod
     def copy_out(cfg, g, s, task):
         """The result from symmetric memory to this rank's output, where the communicator has not put it there."""
+
+    @staticmethod
+    def finish(cfg, g, s, task):
+        """The same for kernels that meet again, after that (``cfg.copy_out``)."""
 
     # ---- what the host asks (``transfers.CommCall``)
     @classmethod
@@ -111,6 +117,9 @@ class Comm(Template):
         few = call.box.numbers[-1] * UNIT * call.world.size <= kernel.few
         if kernel.small and (cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto"):
             return kernel.small, cfg
+        if kernel.push and (cfg.algorithm == "push" or cfg.algorithm == "auto" and kernel.push.suits(call)):
+            kernel = kernel.push
+            kernel.prepare(call)
         if call.given is None:
             many = kernel.work(call) >= 32 * kernel.most * cfg.warps * call.least_sms()
             cfg = cfg.replace(unroll=kernel.most if many else kernel.most // 4)
@@ -146,6 +155,38 @@ class Comm(Template):
         return dict(X=call.private(call.x, call.box.x), S=s, Y=call.private(y, call.box.y))
 
 
+class Push(Comm):
+    """A kernel in which ranks write to each other: the result itself where that is symmetric, else to memory of the world."""
+
+    tensors, symmetric = ("X", "Y"), ("Y",)
+
+    @staticmethod
+    def copy_in(cfg, g, s, task):
+        """Nothing: peers read nothing."""
+
+    @classmethod
+    def suits(kernel, call):
+        """Whether it is chosen for a call, alike on every rank. Here: wherever results are symmetric, since nothing is copied then."""
+        return call.out_symmetric
+
+    @classmethod
+    def prepare(kernel, call):
+        """Raise ConfigError for a call that it cannot do."""
+        if not call.out_symmetric:
+            raise ConfigError(f"{kernel.operator}: algorithm push. Ranks write to each other's out, which is no symmetric array here. "
+                              "Pass one made by world.symmetric, or another algorithm.")
+
+    @classmethod
+    def copies(kernel, x_symmetric, out_symmetric):
+        """None."""
+        return {}
+
+    @classmethod
+    def views(kernel, call, x, out, y):
+        """Two arrays."""
+        return dict(X=call.private(call.x, call.box.x), Y=call.shared(out, call.box.y))
+
+
 class Packets(Comm):
     """A kernel of little data, which every rank sends in packets to whoever reads them: its communicator needs no handshake, and peers
     touch nothing but its ``inbox``."""
@@ -173,7 +214,7 @@ def exchange(kernel, communicate):
 
     ``ready``: a rank has come to this call, so what it shares may be read and what it receives may be written. ``done``: it
     has read and written all it will, so what it read may be overwritten, by the next call or by whoever owns it. A kernel that
-    copies out of peers' memory says ``done`` twice: before that, and after it.
+    reaches into peers' memory when it copies out says ``done`` twice: before that, and after it; then it may copy once more.
     """
     again = kernel.again
 
@@ -204,6 +245,10 @@ def exchange(kernel, communicate):
             if first:
                 announce(g.done, mine)
                 await_all(g.done, block, blocks, i32(2 * epoch))
+            if cfg.copy_out:
+                sync(s)
+                for i in range(place, g.pieces, places):
+                    kernel.finish(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, epoch))
     return drive
 
 

@@ -153,10 +153,11 @@ class CommCall:
             return View(arrays=self._own(data))
         return View(launches.device_table(self.world, data.tobytes()))
 
-    def staging(self):
-        """Symmetric memory for the packed boxes, which calls on this stream use one after the other."""
+    def staging(self, use=""):
+        """Symmetric memory for the packed boxes, which calls on this stream use one after the other. use: a name where one call needs
+        two."""
         count = 1 << (max(self.box.packed_bytes, 4096) // ITEMSIZE[self.dtype] - 1).bit_length()
-        key = "staging", count, self.dtype, self.stream_key
+        key = "staging", use, count, self.dtype, self.stream_key
         if key not in self.world.cache:
             self.world.cache[key] = self.world.symmetric((count,), self.dtype)
         return self.shared(self.world.cache[key], self.box.packed)

@@ -13,16 +13,19 @@ import time
 import torch
 
 import pknumba
-from pknumba import World
+from pknumba import CommConfig, World
 
 #: Operator -> (shape of x for a world of that size, arguments, function (every rank's x, rank) of the result or None).
 CASES = {
     "all_reduce": lambda n: ((1000,), {}, lambda xs, r: sum(xs)),
     "all_reduce of more": lambda n: ((700_001,), {}, lambda xs, r: sum(xs)),
+    "all_reduce pushed": lambda n: ((400_000 * n,), dict(config=CommConfig(algorithm="push")), lambda xs, r: sum(xs)),
     "all_reduce_rmsnorm": lambda n: ((3, 1000), {}, lambda xs, r: sum(xs)),
     "all_reduce_rmsnorm of more": lambda n: ((301, 1001), {}, lambda xs, r: sum(xs)),
     "all_gather": lambda n: ((16, 333), dict(axis=1), lambda xs, r: torch.cat(xs, 1)),
     "reduce_scatter": lambda n: ((16 * n, 333), dict(axis=0), lambda xs, r: sum(xs)[16 * r:16 * r + 16]),
+    "reduce_scatter pushed": lambda n: ((160 * n, 333), dict(config=CommConfig(algorithm="push")),
+                                        lambda xs, r: sum(xs)[160 * r:160 * r + 160]),
     "all_to_all": lambda n: ((2, 48, 8 * n, 64), dict(scatter_axis=2, gather_axis=1),
                              lambda xs, r: torch.cat([x[:, :, 8 * r:8 * r + 8] for x in xs], 1)),
     "broadcast": lambda n: ((5000,), dict(root=n - 1), lambda xs, r: xs[n - 1]),

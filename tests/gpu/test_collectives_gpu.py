@@ -102,6 +102,21 @@ def test_all_reduce_algorithms(size, algorithm):
     ranks(size, main)
 
 
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_push(size):
+    """Ranks write to each other: to results that are symmetric, or to memory of the world."""
+    config = CommConfig(algorithm="push")
+
+    def main(world):
+        for i, units in enumerate((1, 5, 33, 1000, 40_000)):
+            for dtype in DTYPES:
+                for name, shape in (("all_reduce", (8 * size * units,)), ("reduce_scatter", (size, units, 3)), ("all_gather", (units, 5)),
+                                    ("all_to_all", (size, units, 3 * size))):
+                    kinds = ("plain", "symmetric")[i % 2], "symmetric" if name in ("all_gather", "all_to_all") or i % 3 else "guarded"
+                    check(world, name, shape, ARGUMENTS[name](size)[0], dtype, kinds, shift=i % 3, seed=i, config=config)
+    ranks(size, main)
+
+
 def test_large():
     """256 MiB for each rank, in the configuration that is chosen for it."""
     def main(world):

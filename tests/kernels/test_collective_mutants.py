@@ -27,7 +27,7 @@ def all_reduce(algorithm):
             if n % 2 == 0:
                 kernels.reduce_scatter(world, np.zeros(world.size * 350, np.float32), config=TOY.replace(algorithm="two-shot"))
             return result
-        play(2 + n % 3 // 2, call, DEFINITIONS["all_reduce"], (700,), kinds=kinds, skew=40, calls=3, max_switches=200_000, **schedule(n))
+        play(2 + n % 3 // 2, call, DEFINITIONS["all_reduce"], (720,), kinds=kinds, skew=40, calls=3, max_switches=200_000, **schedule(n))
     return run
 
 
@@ -36,7 +36,8 @@ def collective(name, algorithm="two-shot", **arguments):
     definition = DEFINITIONS[name]
 
     def run(kernel, n):
-        size, kinds = 2 + n % 2, (KINDS[n % 2], ("none", *KINDS)[n // 2 % 3])
+        to_results = algorithm == "push" and name != "reduce_scatter"
+        size, kinds = 2 + n % 2, (KINDS[n % 2], "symmetric" if to_results else ("none", *KINDS)[n // 2 % 3])
         shape = (2 * size, 1, 152)
         given = {k: v(size) if callable(v) else v for k, v in arguments.items()}
         wanted = [definition([np.zeros(shape)] * size, r, **given) for r in range(size)]
@@ -60,10 +61,14 @@ def ragged(kernel, n):
 #: Class that is mutated -> (its module, the kernel that is called, function (kernel, n) that plays the n-th try, mutants at least).
 KERNELS = {"AllReduce": ("all_reduce", "AllReduce", all_reduce("two-shot"), 7),
            "ReadBack": ("all_reduce", "AllReduce", all_reduce("read-back"), 4),
+           "AllReducePush": ("all_reduce", "AllReduce", all_reduce("push"), 9),
            "OneShot": ("all_reduce", "AllReduce", all_reduce("one-shot"), 6),
            "AllGather": ("all_gather", "AllGather", collective("all_gather", axis=0), 4),
            "ReduceScatter": ("reduce_scatter", "ReduceScatter", collective("reduce_scatter", op="sum", axis=0), 3),
            "AllToAll": ("all_to_all", "AllToAll", collective("all_to_all", scatter_axis=0, gather_axis=2), 5),
+           "AllGatherPush": ("all_gather", "AllGather", collective("all_gather", "push", axis=0), 3),
+           "ReduceScatterPush": ("reduce_scatter", "ReduceScatter", collective("reduce_scatter", "push", op="sum", axis=0), 7),
+           "AllToAllPush": ("all_to_all", "AllToAll", collective("all_to_all", "push", scatter_axis=0, gather_axis=2), 5),
            "AllGatherParcels": ("all_gather", "AllGather", collective("all_gather", "one-shot", axis=0), 4),
            "ReduceScatterParcels": ("reduce_scatter", "ReduceScatter", collective("reduce_scatter", "one-shot", op="sum", axis=0), 6),
            "AllToAllParcels": ("all_to_all", "AllToAll", collective("all_to_all", "one-shot", scatter_axis=0, gather_axis=2), 6),
@@ -86,10 +91,11 @@ def test_every_mutant_of_a_kernel_is_noticed(name):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("driver, algorithm", [("exchange", "two-shot"), ("exchange", "read-back"), ("counted", "one-shot")])
+@pytest.mark.parametrize("driver, algorithm", [("exchange", "two-shot"), ("exchange", "read-back"), ("exchange", "push"),
+                                               ("counted", "one-shot")])
 def test_every_mutant_of_the_handshake_is_noticed(driver, algorithm):
     home = importlib.import_module(f"{kernels.__name__}.all_reduce")
-    chosen = {"two-shot": home.AllReduce, "read-back": home.ReadBack, "one-shot": home.OneShot}[algorithm]
+    chosen = {"two-shot": home.AllReduce, "read-back": home.ReadBack, "push": home.AllReducePush, "one-shot": home.OneShot}[algorithm]
 
     def make(module):
         drive = getattr(module, driver)
@@ -97,6 +103,8 @@ def test_every_mutant_of_the_handshake_is_noticed(driver, algorithm):
         class Driven(chosen):
             @classmethod
             def variant(kernel, call, cfg):
+                if algorithm == "push":
+                    kernel.prepare(call)
                 return kernel, cfg
 
             @classmethod
@@ -104,10 +112,16 @@ def test_every_mutant_of_the_handshake_is_noticed(driver, algorithm):
                 return lambda play, _: drive(kernel, play) if driver == "exchange" else drive(play)
         return Driven
 
-    again = algorithm == "read-back"
     alive, count = survivors(comm, driver, make, all_reduce(algorithm), TRIES)
     source, first = inspect.getsourcelines(comm.exchange)
-    beyond = first + next(i for i, line in enumerate(source) if line.strip() == "if again:")
-    alive = [text for text in alive if again or int(text.split()[1].rstrip(":")) < beyond]         # others do not meet again
+    place = {text: first + max(i for i, line in enumerate(source) if line.strip() == text) for text in ("if again:", "if cfg.copy_out:")}
+    enters = first + next(i for i, line in enumerate(source) if line.strip() == "if cfg.copy_in:")
+    lines = {text: int(text.split()[1].rstrip(":")) for text in alive}
+    if algorithm == "two-shot":                 # does not meet again
+        alive = [text for text in alive if lines[text] < place["if again:"]]
+    if algorithm == "read-back":                # has nothing to copy once more
+        alive = [text for text in alive if lines[text] < place["if cfg.copy_out:"]]
+    if algorithm == "push":                     # copies nothing before
+        alive = [text for text in alive if not enters <= lines[text] <= enters + 2]
     assert not alive, "\n".join(alive)
     assert count >= (3 if driver == "counted" else 13)

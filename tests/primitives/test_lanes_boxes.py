@@ -95,10 +95,10 @@ def _box(name, dtype, x, y):
     return Box("test", Form(y.shape, dims, x_slot, y_slot), dtype, x.strides, y.strides)
 
 
-@pytest.mark.parametrize("shift", [0, 4, 2])
+@pytest.mark.parametrize("shift, to", [(0, "own"), (0, "all"), (4, "peer"), (2, "own")])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_copy_box(name, dtype, shift):
+def test_copy_box(name, dtype, shift, to):
     if shift % dtype_of(dtype).itemsize:
         pytest.skip("no such address")
     shape, out, dims, x_slot, y_slot = LAYOUTS[name]
@@ -107,24 +107,30 @@ def test_copy_box(name, dtype, shift):
     slot, to_slot, peer, unroll = (1 if x_slot else 0), (2 if y_slot else 0), 1, 2
     m = Memory(xs, ys, box.x, box.y, 0, shift)
     tensor = TensorType("T", dtype, COMMUNICATOR)
-    _, emit = lower("copy_box", tensor, tensor, types.int32, PAIR, lit(unroll), types.int32, types.int32, types.int32)
+    _, emit = lower("copy_box", tensor, tensor, types.int32, PAIR, lit(unroll), types.int32, types.int32, types.int32, types.int32,
+                    lit(to == "all"))
     p = m.p
     for piece in range(-(-box.numbers[-1] // (32 * unroll)) + 1):           # and one beyond the end
         emit(p, p.const(TARGET, p.i64), p.const(SOURCE, p.i64), p.const(piece), [p.const(n) for n in box.numbers], None, p.const(to_slot),
-             p.const(slot), p.const(peer))
-    expected = ys[0].copy()
-    part(expected, y_slot, dims, to_slot)[...] = part(xs[peer], x_slot, dims, slot)
-    assert (m.found(2) == expected).all()
-    assert (m.found(3) == ys[1]).all() and all((m.found(i) == x).all() for i, x in enumerate(xs)), "another array was written"
+             p.const(slot), p.const(peer), p.const(1) if to == "peer" else None, None)
+    for rank in range(2):
+        expected = ys[rank].copy()
+        if to == "all" or rank == (to == "peer"):
+            part(expected, y_slot, dims, to_slot)[...] = part(xs[peer], x_slot, dims, slot)
+        assert (m.found(2 + rank) == expected).all()
+    assert all((m.found(i) == x).all() for i, x in enumerate(xs)), "another array was written"
 
 
-@pytest.mark.parametrize("everywhere, multicast", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("everywhere, multicast, here", [(False, False, False), (True, False, False), (False, True, False),
+                                                         (True, True, False), (True, False, True)])
 @pytest.mark.parametrize("op, function", [("sum", np.add), ("min", np.minimum), ("max", np.maximum)])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["flat", "scatter middle", "gather odd columns"])
-def test_reduce_box(name, dtype, op, function, everywhere, multicast):
+def test_reduce_box(name, dtype, op, function, everywhere, multicast, here):
     if multicast and (dtype == "int32" or dtype == "float32" and op != "sum"):
         pytest.skip("the switch has no such instruction")
+    if here and name != "scatter middle":
+        pytest.skip("one slot")
     shape, out, dims, x_slot, y_slot = LAYOUTS[name]
     xs, ys = [ints(shape, dtype, r, -9, 10) for r in range(3)], [ints(out, dtype, 7 + r) for r in range(3)]
     box = _box(name, dtype, xs[0], ys[0])
@@ -132,12 +138,13 @@ def test_reduce_box(name, dtype, op, function, everywhere, multicast):
     m = Memory(xs, ys, box.x, box.y, rank)
     tensor = TensorType("T", dtype, COMMUNICATOR)
     _, emit = lower("reduce_box", tensor, tensor, types.int32, PAIR, lit(unroll), lit(op), types.int32, types.int32, lit(everywhere),
-                    lit(multicast), lit(None))
+                    lit(multicast), lit(None), lit(here))
     p = m.p
     for piece in range(-(-box.numbers[-1] // (32 * unroll)) + 1):
         emit(p, p.const(TARGET, p.i64), p.const(SOURCE, p.i64), p.const(piece), [p.const(n) for n in box.numbers], None, None,
-             p.const(to_slot), p.const(slot), None, None, None)
-    total = function.reduce([part(x, x_slot, dims, slot).astype(np.float32) for x in xs])
+             p.const(to_slot), p.const(slot), None, None, None, None)
+    terms = [part(xs[rank], x_slot, dims, s) for s in range(3)] if here else [part(x, x_slot, dims, slot) for x in xs]
+    total = function.reduce([x.astype(np.float32) for x in terms])
     for r in range(3):
         expected = ys[r].copy()
         if everywhere or r == rank:

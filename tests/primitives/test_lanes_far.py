@@ -59,12 +59,13 @@ def run(m, name, dtype, box, piece, slot, unroll=1):
     tensor, p = TensorType("T", dtype, COMMUNICATOR), m.p
     numbers = [p.const(n) for n in box]
     if name == "copy_box":
-        _, emit = lower(name, tensor, tensor, types.int32, PAIR, lit(unroll), types.int32, types.int32, lit(None))
-        emit(p, m.at(TARGET), m.at(SOURCE), p.const(piece), numbers, None, p.const(slot), p.const(slot), None)
+        _, emit = lower(name, tensor, tensor, types.int32, PAIR, lit(unroll), types.int32, types.int32, lit(None), lit(None),
+                        lit(False))
+        emit(p, m.at(TARGET), m.at(SOURCE), p.const(piece), numbers, None, p.const(slot), p.const(slot), None, None, None)
         return
     _, emit = lower(name, tensor, tensor, types.int32, PAIR, lit(unroll), lit("sum"), types.int32, types.int32, lit(False), lit(False),
-                    lit(None))
-    emit(p, m.at(TARGET), m.at(SOURCE), p.const(piece), numbers, None, None, p.const(slot), p.const(slot), None, None, None)
+                    lit(None), lit(False))
+    emit(p, m.at(TARGET), m.at(SOURCE), p.const(piece), numbers, None, None, p.const(slot), p.const(slot), None, None, None, None)
 
 
 @pytest.mark.parametrize("name, times", [("copy_box", 1), ("reduce_box", 2)])

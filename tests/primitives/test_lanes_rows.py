@@ -69,7 +69,8 @@ def warp():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_squares_and_normalise(dtype, length, gap):
     x, y, weight = ints((3, length), dtype, 1, -5, 6), ints((3, length), dtype, 2), ints((1, length), dtype, 3, 1, 4)
-    m, row, unroll, eps = Arrays([x, y, weight], gap), 1, 2, 0.5
+    z, copied = ints((3, length), dtype, 4), length % 2 == 1 or gap > 0
+    m, row, unroll, eps = Arrays([x, y, weight, z], gap), 1, 2, 0.5
     p, tensor = m.p, TensorType("T", dtype, COMMUNICATOR)
     box, part, parts = box_of(p, x), warp(), p.const(WARPS)
     argtypes = PAIR, types.int32, types.int32, types.int32, lit(unroll)
@@ -78,12 +79,16 @@ def test_squares_and_normalise(dtype, length, gap):
     total = sum(each[32 * w] for w in range(WARPS))
     assert all((each[32 * w:32 * w + 32] == each[32 * w]).all() for w in range(WARPS)), "one number for all lanes of a warp"
     assert total == (x[row].astype(np.float64)**2).sum()
-    _, emit = lower("normalise", tensor, tensor, tensor, *argtypes, types.float32, types.float64)
-    emit(p, m.at(1), m.at(0), m.at(2), box, p.const(row), part, parts, None, np.full(machine.LANES, total, np.float32), eps)
+    _, emit = lower("normalise", tensor, tensor, tensor, *argtypes, types.float32, types.float64, tensor if copied else lit(None))
+    emit(p, m.at(1), m.at(0), m.at(2), box, p.const(row), part, parts, None, np.full(machine.LANES, total, np.float32), eps,
+         m.at(3) if copied else None)
     scale = np.float32(1) / np.sqrt(np.float32(total) * (np.float32(1) / np.float32(length)) + np.float32(eps))
     expected = y.copy()
     expected[row] = (x[row].astype(np.float32) * scale * weight[0].astype(np.float32)).astype(dtype_of(dtype))
     assert (m.found(1, y.dtype) == expected).all() and (m.found(0, x.dtype) == x).all()
+    if copied:
+        z[row] = x[row]
+    assert (m.found(3, z.dtype) == z).all()
 
 
 def test_over_warps():
@@ -102,10 +107,10 @@ def test_reduce_box_with_one_more(dtype):
     rows = Rows((300,), dtype)
     m = Memory(xs, ys, ((0, 0, 0), 0), ((0, 0, 0), 0), 1)
     tensor, p = TensorType("T", dtype, COMMUNICATOR), m.p
-    argtypes = tensor, tensor, types.int32, PAIR, lit(1), lit("sum"), types.int32, types.int32, lit(True), lit(False), tensor
+    argtypes = tensor, tensor, types.int32, PAIR, lit(1), lit("sum"), types.int32, types.int32, lit(True), lit(False), tensor, lit(False)
     for piece in range(-(-rows.numbers[-1] // 32)):
         numbers = [p.const(n) for n in rows.numbers]
         lower("reduce_box", *argtypes)[1](p, p.const(TARGET, p.i64), p.const(SOURCE, p.i64), p.const(piece), numbers, None, None,
-                                          p.const(0), p.const(0), None, None, p.const(SOURCE, p.i64))
+                                          p.const(0), p.const(0), None, None, p.const(SOURCE, p.i64), None)
     total = (xs[0].astype(np.float32) + 2 * xs[1].astype(np.float32)).astype(xs[0].dtype)
     assert (m.found(2) == total).all() and (m.found(3) == total).all()

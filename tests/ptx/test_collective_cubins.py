@@ -5,11 +5,11 @@ import pytest
 from pknumba import lowering
 from pknumba.config import CommConfig, NormConfig
 from pknumba.kernels import AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv
-from pknumba.kernels.all_gather import AllGatherParcels
-from pknumba.kernels.all_reduce import OneShot
+from pknumba.kernels.all_gather import AllGatherParcels, AllGatherPush
+from pknumba.kernels.all_reduce import AllReducePush, OneShot
 from pknumba.kernels.all_reduce_rmsnorm import AllReduceRmsNorm, OneShotRmsNorm
-from pknumba.kernels.all_to_all import AllToAllParcels, AllToAllRagged
-from pknumba.kernels.reduce_scatter import ReduceScatterParcels
+from pknumba.kernels.all_to_all import AllToAllParcels, AllToAllPush, AllToAllRagged
+from pknumba.kernels.reduce_scatter import ReduceScatterParcels, ReduceScatterPush
 
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
 
@@ -26,6 +26,8 @@ CASES += [(AllGather, dict(unroll=8)), (Reduce, dict(copy_in=True, unroll=1))]
 CASES += [(OneShot, dict(dtype=d, op=op)) for d in DTYPES for op in ("sum", "max")]
 PARCELS = AllGatherParcels, ReduceScatterParcels, AllToAllParcels
 CASES += [(k, dict(dtype=d)) for k, d in zip(PARCELS, DTYPES)] + [(ReduceScatterParcels, dict(dtype="int32", op="max"))]
+CASES += [(AllGatherPush, dict(unroll=8)), (AllToAllPush, dict(unroll=8)), (ReduceScatterPush, dict(unroll=4, copy_out=True))]
+CASES += [(AllReducePush, dict(unroll=4)), (AllReducePush, dict(unroll=1, dtype="float32", copy_out=True))]
 CASES += [(AllReduceRmsNorm, dict(unroll=u, **c)) for u, c in ((4, COPIES), (1, {}), (4, dict(dtype="float32")))]
 CASES += [(OneShotRmsNorm, dict(dtype=d, unroll=1)) for d in ("bfloat16", "float16", "float32")]
 
