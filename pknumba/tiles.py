@@ -139,7 +139,7 @@ Task = namedtuple("Task", "id turn part owner step")
 #: of A that tile row 0 starts at; ``peer``: rank whose memory the tile is stored to, None for this rank's own.
 TileTask = namedtuple("TileTask", (*Task._fields, "row", "col", "first", "peer"))
 
-#: A tile's task of a kernel whose rows are in groups. ``group``: which; ``first``, ``end``: the group's rows; ``row``: in the group.
+#: A tile's task of a kernel whose rows are in groups. ``group``: which; ``first``, ``end``: the tile's rows, ``row``: 0.
 GroupTask = namedtuple("GroupTask", (*TileTask._fields, "group", "end"))
 
 

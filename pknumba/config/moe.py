@@ -19,6 +19,11 @@ class GroupedGemmConfig(GemmConfig):
     #: Whether consumers may take tiles in turns.
     turns: ClassVar[bool] = True
 
+    @property
+    def unit_m(self):
+        """Rows that a consumer multiplies or leaves out together."""
+        return min(self.part_m, 64)
+
 
 def best_groups(rows, groups, n, k, num_sms, base=None):
     """The configuration expected to be fastest for ``groups`` groups of about ``rows / groups`` rows each: the host knows no more.

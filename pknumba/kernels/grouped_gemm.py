@@ -15,8 +15,8 @@ class GroupedGemm(Grouped, Gemm):
 
     @staticmethod
     def rows(cfg, task, part):
-        """Rows of its group from a part of the task's tile on; not above 0 if it has none."""
-        return i32(task.end - (task.first + task.row * cfg.tile_m + part * cfg.part_m))
+        """Rows from a part of the task's tile on; not above 0 if it has none."""
+        return i32(task.end - task.first - part * cfg.part_m)
 
     @staticmethod
     def loader(cfg, g, s, task):                # one thread: global -> shared
@@ -24,7 +24,7 @@ class GroupedGemm(Grouped, Gemm):
             stage, phase = ring(task.step + k, cfg.stages)
             wait(s.ab_empty[stage], phase ^ 1)
             expect(s.ab_full[stage], s.a[stage], s.b[stage])
-            load_ragged_async(s.a[stage], g.A, (task.row, k), s.ab_full[stage], task.first, task.end)
+            load_ragged_async(s.a[stage], g.A, (0, k), s.ab_full[stage], task.first, task.end)
             load_async(s.b[stage], g.B, (task.group, task.col, k) if cfg.b_transposed else (task.group, k, task.col), s.ab_full[stage])
 
     @staticmethod
@@ -54,8 +54,7 @@ class GroupedGemm(Grouped, Gemm):
             wait(s.c_full[stage], phase)
             for part in range(cfg.parts):
                 if GroupedGemm.rows(cfg, task, part) > 0:
-                    coord = task.row * cfg.parts + part, task.col * cfg.panels + p
-                    store_ragged_async(g.C, coord, s.c[stage, part], task.first, task.end)
+                    store_ragged_async(g.C, (part, task.col * cfg.panels + p), s.c[stage, part], task.first, task.end)
             store_async_read_wait(cfg.c_lag)
             if p >= cfg.c_lag:                  # read: that panel may be overwritten
                 arrive(s.c_empty[ring(task.turn * cfg.panels + p - cfg.c_lag, cfg.c_stages)[0]])

@@ -32,13 +32,12 @@ class MoeCombine(Experts, GroupedGemm):
     @staticmethod
     def storer(cfg, g, s, task):
         GroupedGemm.storer(cfg, g, s, task)
-        low = i32(task.first + task.row * cfg.tile_m)
-        high = least(low + cfg.tile_m, task.end)
-        middle = least(high, (div(low, cfg.tile_m) + 1) * cfg.tile_m)
+        band = div(task.first, cfg.tile_m)
+        middle = least(task.end, (band + 1) * cfg.tile_m)
         store_async_wait(0)                     # written to C, not merely read from shared memory
-        post(g.done, div(low, cfg.tile_m), g.rank, middle - low)
-        if high > middle:                       # a tile may lie in two bands
-            post(g.done, div(middle, cfg.tile_m), g.rank, high - middle)
+        post(g.done, band, g.rank, middle - task.first)
+        if task.end > middle:                   # a tile may lie in two bands
+            post(g.done, band + 1, g.rank, task.end - middle)
 
     @staticmethod
     def communicator(cfg, g, s, task):          # a warp: a row to where its token is

@@ -104,8 +104,7 @@ class MoeDispatchGemm(Experts, GroupedGemm):
 
     @staticmethod
     def loader(cfg, g, s, task):                # one thread: waits for the bands of its tile
-        low = task.first + task.row * cfg.tile_m
-        for band in range(div(low, cfg.tile_m), div(least(low + cfg.tile_m, task.end) - 1, cfg.tile_m) + 1):
+        for band in range(div(task.first, cfg.tile_m), div(task.end - 1, cfg.tile_m) + 1):
             wait_until(g.arrived, i32(band), i32(g.epoch * cfg.tile_m))
         GroupedGemm.loader(cfg, g, s, task)
 

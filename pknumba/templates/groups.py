@@ -56,10 +56,15 @@ class Grouped(LCS):
 
     @staticmethod
     def task(cfg, g, number, turn, part, spot):
-        """The GroupTask of a number."""
+        """The GroupTask of a number. Tiles that lie above each other have as many units of rows, or one less: unequal ones would drift
+        apart, and each would read the group's matrix from memory."""
         group, first, end, before = spot
-        row, col = tile_coord(number - before, (div(end - first + cfg.tile_m - 1, cfg.tile_m), g.cols), cfg.group_m)
-        return GroupTask(number, turn, part, i32(0), i32(turn * g.k_tiles), row, col, first, None, group, end)
+        tiles, unit = div(end - first + cfg.tile_m - 1, cfg.tile_m), cfg.unit_m
+        row, col = tile_coord(number - before, (tiles, g.cols), cfg.group_m)
+        height = div(div(end - first + unit - 1, unit) + tiles - 1, tiles) * unit
+        first = i32(first + row * height)
+        end = i32(least(end, first + height))
+        return GroupTask(number, turn, part, i32(0), i32(turn * g.k_tiles), i32(0), col, first, None, group, end)
 
 
 def together(kernel, play):
