@@ -1,6 +1,7 @@
 """Boxes in packets: small boxes of any layout go to their readers with flags that travel with the data (see ``packets``).
 
-A unit of a box, 16 bytes, is two packets. A rank has an inbox of two halves with a slot of units for each source. A piece is 32 units.
+A unit of a box, 16 bytes, is two packets. A rank has an inbox of two halves with a slot for each source. A piece is 32 units; in a slot
+the first packets of its units lie together, then the second ones, so that a warp writes and reads whole lines.
 """
 
 from ..interpreter import read, write
@@ -36,7 +37,7 @@ def send_box(inbox, source, number, box, call, arrived, slot=0, peer=None):
     """A piece of slot ``slot`` of this rank's ``source`` to its slot in the inbox of rank ``peer``, with the number of the call.
 
     Args:
-        inbox: symmetric, for 2 * world_size boxes of whole units. source, number, box: as in ``copy_box``, for pieces of 32 units.
+        inbox: symmetric, for 2 * world_size boxes of whole pieces. source, number, box: as in ``copy_box``, for pieces of 32 units.
         call: how many calls there were, this one included. arrived: counters that stand for the flags on the interpreter, a number
             for each source and piece. peer: None for every rank.
 
@@ -65,7 +66,7 @@ def _(inbox, source, number, box, call, arrived, slot, peer):
                 target = p.b.urem(p.b.add(turn, rank), world) if every else peer
                 base = p.b.add(p.field(p.i64, p.b.add(table, p.wide(p.b.shl(target, p.const(3)))), 0), far)
                 store_packet(p, base, words[:2], call)
-                store_packet(p, p.b.add(base, p.const(16, p.i64)), words[2:], call)
+                store_packet(p, p.b.add(base, p.const(32 * UNIT, p.i64)), words[2:], call)
     return emit
 
 
@@ -147,9 +148,11 @@ def _unit(p, u, box, number):
 
 
 def _place(p, call, world, source, box, index):
-    """Bytes from an inbox's start to the packets of a unit."""
-    slot = p.b.add(p.b.mul(p.b.and_(call, p.const(1)), world), source)
-    return p.b.mul(p.b.add(p.b.mul(p.wide(slot), p.wide(box[4])), p.wide(index)), p.const(2 * UNIT, p.i64))
+    """Bytes from an inbox's start to the first packet of a unit; the second is 32 packets further."""
+    b, many = p.b, p.const(2 * 32 * UNIT, p.i64)
+    slot = b.add(b.mul(b.and_(call, p.const(1)), world), source)
+    pieces = b.mul(p.wide(slot), p.wide(b.lshr(b.add(box[4], p.const(31)), p.const(5))))
+    return b.add(b.mul(b.add(pieces, p.wide(b.lshr(index, p.const(5)))), many), p.wide(p.scale(b.and_(index, p.const(31)), UNIT)))
 
 
 def _received(p, arrived, inbox_at, box, call, unit, index):
@@ -163,7 +166,7 @@ def _received(p, arrived, inbox_at, box, call, unit, index):
             insides = [p.b.icmp_unsigned("<", r, world) for r in ranks]
             sources = [p.b.select(inside, r, first) for inside, r in zip(insides, ranks)]
             units = [p.b.add(own, _place(p, call, world, r, box, index)) for r in sources]
-            places = [place for at in units for place in (at, p.b.add(at, p.const(16, p.i64)))]
+            places = [place for at in units for place in (at, p.b.add(at, p.const(32 * UNIT, p.i64)))]
             pairs = await_packets(p, arrived.role, arrived, shared, places, [r for r in sources for _ in (0, 1)], call)
             yield ranks, insides, [pairs[2 * i] + pairs[2 * i + 1] for i in range(many)]
 

@@ -137,8 +137,8 @@ def normalise(to, source, weight, box, row, part, parts, unroll, total, eps, cop
 @normalise.lowering
 def _(to, source, weight, box, row, part, parts, unroll, total, eps, copy):
     given = hasattr(copy, "ident")
-    need({t.dtype for t in (source, weight, copy if given else to)} == {to.dtype} != {"int32"}, f"normalise: {source.dtype} to {to.dtype} by "
-         f"{weight.dtype}. Rows and weight have one floating-point dtype.")
+    need({t.dtype for t in (source, weight, copy if given else to)} == {to.dtype} != {"int32"}, f"normalise: {source.dtype} to {to.dtype} "
+         f"by {weight.dtype}. Rows and weight have one floating-point dtype.")
     u = Units("normalise", to.dtype, constant(unroll, "normalise: unroll"))
 
     def emit(p, to_at, source_at, weight_at, box, row, part, parts, _, total, eps, copy_at):

@@ -21,8 +21,8 @@ class Parcels(Packets):
 
     @classmethod
     def views(kernel, call, x, out, y):
-        """Two arrays and the inbox: two halves, each with two packets for every unit of a box from every rank; zeros at first."""
-        world, kept, units = call.world, call.workspace.kept, call.box.numbers[-1]
+        """Two arrays and the inbox: two halves, each with two packets for every unit of a box's pieces from every rank; zeros at first."""
+        world, kept, units = call.world, call.workspace.kept, -(-call.box.numbers[-1] // 32) * 32
         if units not in kept:
             every = 2 * world.size * units
             if world.executor == "gpu":

@@ -50,6 +50,15 @@ def test_in_place(kind):
     run("all_reduce", 3, (kind, "same"), skew=30)
 
 
+@pytest.mark.parametrize("name", ["all_reduce", "reduce_scatter"])
+def test_order(name):
+    """Ranks are added in their order: 2^24 + 1 is 2^24 in float32, and 1 is lost only so."""
+    def main(world):
+        x = np.full((24,), (2.0**24, 1, -2.0**24)[world.rank], np.float32)
+        return getattr(pknumba, name)(world, x, config=PUSH)
+    assert all((found == 0).all() for found in World.local(3, executor="interpreter").run(main))
+
+
 @pytest.mark.parametrize("name, shape", [("all_gather", (4, 4)), ("all_to_all", (4, 4)), ("all_reduce", (3, 5))])
 def test_what_it_cannot_do(name, shape):
     """Results that nobody else sees; shares that are no whole units."""
