@@ -33,7 +33,7 @@ class Polls(Lanes):
     def shared_base(self):
         return self.const(1024)
 
-    def spin(self, poll, base, *args, declare="", seen=0, after=""):
+    def spin(self, poll, base, *args, declare="", seen=0, after="", warp=False):
         text = f"{{ .reg .pred p; {declare} {poll} selp.b32 $0, 1, 0, p; {after} }}"
         written = self.machine.run(text, [None] * (1 + seen) + [base, *args], self.active)
         return [written[i] for i in range(1 + seen)]
@@ -84,7 +84,7 @@ def tensor(p, at, pointer, layout, rank, table=0):
 def inboxes(p, units, rank):
     """Empty inboxes of every rank for boxes of that many units."""
     for r in range(SIZE):
-        p.machine.memory.put(INBOXES + r * FAR, bytes(2 * SIZE * units * 32))
+        p.machine.memory.put(INBOXES + r * FAR, bytes(2 * SIZE * -(-units // 32) * 32 * 32))
     p.machine.memory.put(TABLE, struct.pack(f"<{SIZE}Q", *(INBOXES + r * FAR for r in range(SIZE))))
     tensor(p, INBOX, INBOXES + rank * FAR, ((0, 0, 0), 0), rank, TABLE)
 
