@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck", "poison")
 #: What is shown to a tool first: a kernel that it must find wrong, and one that shows its limit.
 SHOWN = ("control", "limit")
-#: M, N, K: a tail in every direction, several tiles of k; what attention takes for N is a head, which has up to 256 elements. For initcheck,
-#: which takes long over each finding, less.
+#: M, N, K: a tail in every direction, several tiles of k; what attention takes for N is a head, which has up to 256 elements. Less for
+#: initcheck, which takes long over each finding.
 SHAPE, HEADS, SMALL = (136, 264, 200), (136, 64, 200), (24, 72, 136)
 #: What the inner process says before and after an operator; everything that a tool prints in between is about that operator.
 BEGIN, END = "#begin", "#end"
@@ -214,8 +214,8 @@ def main():
             for (name, size), (verdict, findings, seconds) in found.items():
                 passed, open_ones, reasons = judge(tool, name, verdict, findings)
                 clean &= passed
-                line = dict(op=name, passed=passed, tool=tool, shape=shape_of(name, tool), dtype="bfloat16", world=size, gpus=1, result=verdict,
-                            findings=len(findings), unexplained=len(open_ones), said=told(open_ones or findings), explained=reasons,
+                line = dict(op=name, passed=passed, tool=tool, shape=shape_of(name, tool), dtype="bfloat16", world=size, gpus=1,
+                            result=verdict, findings=len(findings), unexplained=len(open_ones), said=told(open_ones or findings), explained=reasons,
                             seconds=seconds, **around)
                 file.write(json.dumps(line) + "\n")
                 file.flush()

@@ -38,8 +38,8 @@ def load(name):
     classes = {k.lower() for k in known}
     there = [n for n in kernels.__all__ if n[0].islower() and n.replace("_", "") in classes]
     near = difflib.get_close_matches(name, there, 1)
-    raise ContractError(f"check: no operator {name}. {f'Did you mean {near[0]}? ' if near else ''}There are {', '.join(there)}. Give one of "
-                        "them, or file.py:Class.")
+    meant = f"Did you mean {near[0]}? " if near else ""
+    raise ContractError(f"check: no operator {name}. {meant}There are {', '.join(there)}. Give one of them, or file.py:Class.")
 
 
 def _module(path):
