@@ -99,18 +99,20 @@ def bandwidth(lines):
     kinds, found = ("SMs", "KiB of a message", "bytes"), {}
     for r in lines:
         if r["op"].startswith("micro: ") and "points" in r and "load" not in r["op"]:
-            found.setdefault((r["layout"], r["op"].removeprefix("micro: ")), r)
+            found.setdefault((-r["gpus"], r["world"]), []).append(r)
     if not found:
         return None
-    figure, every = plt.subplots(1, 3, figsize=(13, 4))
-    for axes, kind in zip(every, kinds):
-        for (x, name), r in found.items():
-            if x == kind:
-                axes.plot([p[0] for p in r["points"]], [p[2] for p in r["points"]], "o-", markersize=3, label=name)
-        axes.set(xlabel=kind, xscale="log", ylabel="GB/s of a rank", ylim=(0, None))
-        if axes.lines:
-            axes.legend(fontsize=7)
-    every[1].set_title(f"between ranks, {next(iter(found.values()))['gpus']} GPUs")
+    figure, every = plt.subplots(len(found), 3, figsize=(13, 4 * len(found)), squeeze=False)
+    for row, ((gpus, ranks), same) in zip(every, sorted(found.items())):
+        for axes, kind in zip(row, kinds):
+            for r in same:
+                if r["layout"] == kind:
+                    x, _, rate = zip(*r["points"])
+                    axes.plot(x, rate, "o-", markersize=3, label=r["op"].removeprefix("micro: "))
+            axes.set(xlabel=kind, xscale="log", ylabel="GB/s of a rank", ylim=(0, None))
+            if axes.lines:
+                axes.legend(fontsize=7)
+        row[1].set_title(f"{ranks} ranks on {-gpus} GPU{'s' * (gpus < -1)}")
     return figure
 
 
