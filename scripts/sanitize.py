@@ -215,8 +215,8 @@ def main():
                 passed, open_ones, reasons = judge(tool, name, verdict, findings)
                 clean &= passed
                 line = dict(op=name, passed=passed, tool=tool, shape=shape_of(name, tool), dtype="bfloat16", world=size, gpus=1,
-                            result=verdict, findings=len(findings), unexplained=len(open_ones), said=told(open_ones or findings), explained=reasons,
-                            seconds=seconds, **around)
+                            result=verdict, findings=len(findings), unexplained=len(open_ones), said=told(open_ones or findings),
+                            explained=reasons, seconds=seconds, **around)
                 file.write(json.dumps(line) + "\n")
                 file.flush()
                 print(f"{tool:<10} {name:<20} {size} {seconds} s {'PASS' if passed else 'FAIL'} {verdict[:200]} "
