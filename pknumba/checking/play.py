@@ -37,9 +37,10 @@ def _same(x, y):
 class _Rank:
     """One rank's guarded arrays."""
 
-    def __init__(self, inputs, outputs):
-        self.arrays, self.around = {}, {}
-        for name, values in {**outputs, **inputs}.items():
+    def __init__(self, inputs, outputs, scratch):
+        self.arrays, self.around, self.scratch = {}, {}, scratch
+        blank = {name: np.full(shape, np.nan, np.float32) for name, shape in scratch.items()}
+        for name, values in {**outputs, **inputs, **blank}.items():
             self.arrays[name], self.around[name] = guarded(values)
 
     def fill(self, inputs, outputs):
@@ -49,7 +50,7 @@ class _Rank:
 
     def check(self, text, inputs, outputs):
         """Raise WrongResult for an output with other values, a changed input, or something written around an array."""
-        for name, view in self.arrays.items():
+        for name, view in ((n, v) for n, v in self.arrays.items() if n not in self.scratch):
             wanted = outputs.get(name, inputs.get(name))
             wrong = ~_same(view, wanted.reshape(view.shape))
             if wrong.any():
@@ -117,12 +118,12 @@ def _play(session, kernel, toy, world, calls, skew):
     rng, seed = np.random.default_rng(session.seed), session.seed
     data = [[toy.inputs(rng, rank) for rank in range(world)] for _ in range(calls)]
     wanted = [toy.expected(inputs) for inputs in data]
-    ranks = [_Rank(data[0][rank], wanted[0][rank]) for rank in range(world)]
+    ranks = [_Rank(data[0][rank], wanted[0][rank], toy.scratch) for rank in range(world)]
     text, shared, wrong = f"{kernel.__name__} on {world} ranks", {}, []
 
     def host(rank):
         desk = _Desk(rank, world, toy.sms, session, shared)
-        workspace = Workspace(kernel, desk, toy.config, toy.numbers["tasks"])
+        workspace = Workspace(kernel, desk, toy.config, toy.numbers["tasks"] * (toy.config.parts if kernel.private else 1))
         arrays = {n: [r.arrays[n] if n in kernel.symmetric or i == rank else None for i, r in enumerate(ranks)] for n in kernel.tensors}
         matrices = {n: Matrix(arrays=x) for n, x in arrays.items()}
         call = (toy.call or InterpretedCall)(kernel, desk, toy.config, matrices, toy.numbers, workspace, toy.warps)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..config import GemmAllReduceConfig, GemmConfig
 from ..errors import ContractError
-from ..templates import Whole
+from ..templates import Sliced, Whole
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Toy:
         numbers: what else ``g`` holds besides rank and world size: {"grid": (rows, columns), "tasks": 4, "k_tiles": 2}.
         sms: SMs of a rank. warps: communicator warps that play in a block; None: as many as there are.
         text: what it is, for reports.
+        scratch: {tensor's name: its shape}: float32 memory of the kernel's own, which nobody fills or looks at.
         call: function (kernel, world, cfg, matrices, numbers, workspace, warps) -> object with ``fire()``; None for the
             templates' own.
         main: function (world) that every rank runs: it makes arrays, calls operators, and raises if a result is wrong.
@@ -45,6 +46,7 @@ class Toy:
     sms: int = 4
     warps: int = 3
     text: str = ""
+    scratch: dict = field(default_factory=dict)
     call: object = None
     main: object = None
 
@@ -85,8 +87,10 @@ def product(kernel, cfg, m, n, k, sms=4, warps=3):
         total = sum(p.astype(np.float32) for p in parts).astype(dtype) if kernel.symmetric else None
         return [{"C": p if total is None else total} for p in parts]
 
-    return Toy(cfg, inputs, expected, Whole.numbers(m, n, k, cfg, None, sms), sms, warps,
-               f"{m} x {n} x {k} with {_differences(cfg)}")
+    sliced = getattr(cfg, "slices", 1) > 1
+    numbers = (Sliced if sliced else Whole).numbers(m, n, k, cfg, None, sms)
+    return Toy(cfg, inputs, expected, numbers, sms, warps, f"{m} x {n} x {k} with {_differences(cfg)}",
+               {"sums": (numbers["tasks"] * cfg.tile_m, cfg.tile_n)} if sliced else {})
 
 
 def _multiply(a, b, dtype):
@@ -99,7 +103,7 @@ def _dtype(name):
 
 
 def _differences(cfg):
-    keys = ("consumers", "ping_pong", "cluster", "stages", "c_stages", "tile_m", "comm_sms", "piece_m", "b_transposed", "dtype")
+    keys = ("consumers", "ping_pong", "cluster", "slices", "stages", "c_stages", "tile_m", "comm_sms", "piece_m", "b_transposed", "dtype")
     return ", ".join(f"{k}={getattr(cfg, k)}" for k in keys if hasattr(cfg, k))
 
 

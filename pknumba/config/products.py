@@ -24,6 +24,8 @@ class GemmConfig(Config):
         cluster: blocks, 1, 2 or 4, whose tiles lie above each other and share B: each loads a part of it and sends it to all.
         split_k: the blocks of a cluster (2 to 8) have one tile and each multiplies a part of the depth; then as many of them as divide
             the columns sum a share each. For few tiles and long sums.
+        slices: of a tile's depth (a power of two), each multiplied by a block of its own; then as many of them as divide the columns sum a
+            share each, through memory. For few tiles and long sums, on all SMs.
         dtype: "bfloat16" or "float16". b_transposed: B is the transpose of a row-major (N, K) array. Both are set by the
             call from its arrays.
     """
@@ -38,6 +40,7 @@ class GemmConfig(Config):
     group_m: int = 12
     cluster: int = 1
     split_k: bool = False
+    slices: int = 1
     dtype: str = "bfloat16"
     b_transposed: bool = True
 
@@ -67,12 +70,12 @@ class GemmConfig(Config):
     @property
     def depths(self):
         """Blocks that share the depth of a tile."""
-        return self.cluster if self.split_k else 1
+        return self.cluster if self.split_k else self.slices
 
     @property
     def sharers(self):
-        """Blocks of a cluster that sum and store a share of a tile whose depth is split."""
-        return next(n for n in (8, 4, 2, 1) if n <= self.depths and self.tile_n % (16 * n) == 0)
+        """Blocks that sum and store a share of a tile whose depth is split."""
+        return next(n for n in (16, 8, 4, 2, 1) if n <= self.depths and self.tile_n % (16 * n) == 0)
 
     @property
     def share_n(self):
@@ -93,6 +96,11 @@ class GemmConfig(Config):
     def c_lag(self):
         """Stores that may still be reading their panel while the next one is stored."""
         return 1 if self.c_stages > 1 and self.panels > 1 else 0
+
+    @property
+    def c_flying(self):
+        """As ``c_lag``, of kernels that use all of the ring."""
+        return min(self.c_stages, self.panels) - 1
 
     @property
     def c_swizzle(self):
@@ -155,11 +163,24 @@ class GemmConfig(Config):
                               "Use fewer stages or a smaller tile.", config=self, needed=self.shared_bytes, offered=SHARED_LIMIT)
 
     def _split_rules(self):
+        rules = [(self.slices >= 1 and self.slices & self.slices - 1 == 0, f"slices = {self.slices}. Blocks that share a tile are "
+                  "counted by counters that wrap. Use a power of two.")]
+        if self.slices > 1:
+            rules += [
+                (self.slices <= 8 or self.part_m * self.tile_n <= 64 * 128, f"slices = {self.slices} of a tile {self.tile_m} x {self.tile_n}. "
+                 "With more than 8 a consumer's sums take 64 registers at most. Use a smaller tile."),
+                (len(self.clusters) > 1, f"slices = {self.slices}. Blocks of this family share no tile. Use GemmConfig."),
+                (self.cluster == 1, f"slices = {self.slices} in clusters of {self.cluster}. Blocks that share a tile meet in memory. Use "
+                 "cluster = 1."),
+                (not self.ping_pong, f"slices = {self.slices} with ping_pong. Consumers of a tile that is shared work together. Use "
+                 "ping_pong = False."),
+            ]
         if not self.split_k:
-            return []
+            return rules
+        rules.append((self.slices == 1, f"slices = {self.slices} with split_k. A tile's depth is split in one way. Use one of them."))
         sums = 4 * self.tile_m * (self.tile_n + self.cluster * self.share_n)
         ring = self.stages * (self.tile_m + self.tile_n) * self.tile_k * ITEMSIZE[self.dtype]
-        return [
+        return rules + [
             (len(self.clusters) > 1, "split_k. Blocks of this family share no tile. Use GemmConfig."),
             (2 <= self.cluster <= 8, f"cluster = {self.cluster} with split_k. Two to eight blocks share a tile's depth."),
             (not self.ping_pong, "split_k with ping_pong. Consumers of a tile that is split work together. Use ping_pong = False."),

@@ -15,9 +15,10 @@ class Gemm(LCS):
 
     @classmethod
     def for_config(kernel, cfg):
-        """SplitGemm for tiles whose depth is split."""
+        """SplitGemm for tiles whose depth is split by clusters, SlicedGemm for those whose depth is in slices."""
+        from .sliced_gemm import SlicedGemm
         from .split_gemm import SplitGemm
-        return SplitGemm if cfg.split_k else kernel
+        return SplitGemm if cfg.split_k else SlicedGemm if cfg.slices > 1 else kernel
 
     @staticmethod
     def shared(cfg):
@@ -95,12 +96,13 @@ class Gemm(LCS):
                 store_add_async(g.C, (task.row, task.col * cfg.panels + p), s.c[stage], task.peer)
             else:
                 store_async(g.C, (task.row, task.col * cfg.panels + p), s.c[stage], task.peer)
-            store_async_read_wait(cfg.c_lag)
-            if p >= cfg.c_lag:                  # read: that panel may be overwritten
-                arrive(s.c_empty[ring(task.turn * cfg.panels + p - cfg.c_lag, cfg.c_stages)[0]])
-        if cfg.c_lag > 0:
+            store_async_read_wait(cfg.c_flying)
+            if p >= cfg.c_flying:                  # read: that panel may be overwritten
+                arrive(s.c_empty[ring(task.turn * cfg.panels + p - cfg.c_flying, cfg.c_stages)[0]])
+        if cfg.c_flying > 0:
             store_async_read_wait(0)
-            arrive(s.c_empty[ring(task.turn * cfg.panels + cfg.panels - 1, cfg.c_stages)[0]])
+            for p in range(cfg.panels - cfg.c_flying, cfg.panels):
+                arrive(s.c_empty[ring(task.turn * cfg.panels + p, cfg.c_stages)[0]])
 
 
 def gemm(world, A, B, *, out=None, config=None, stream=None):

@@ -114,9 +114,10 @@ def _begin(plan):
 
 @extending.intrinsic
 def _leave(tyctx):
-    """Until every block of the cluster is here: until then it may write to this block's shared memory or arrive there."""
+    """Until every block of the cluster is here: until then it may write to this block's shared memory or arrive there. A release, since
+    a relaxed arrival here may overtake those at other blocks' semaphores, which would then reach a block that is gone."""
     def codegen(context, b, sig, args):
-        Ptx(context, b, ())("barrier.cluster.arrive.relaxed; barrier.cluster.wait;")
+        Ptx(context, b, ())("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;")
         return context.get_dummy_value()
     return types.void(), codegen
 

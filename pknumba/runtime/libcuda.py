@@ -62,7 +62,7 @@ _PROTOTYPES = {
     "cuMemcpyHtoDAsync_v2": "Qpzp", "cuMemcpyDtoHAsync_v2": "pQzp", "cuMemcpyAsync": "QQzp",
     "cuMemcpy2DAsync_v2": "pp", "cuMemsetD8Async": "QBzp", "cuMemsetD32Async": "Quzp",
     "cuIpcGetMemHandle": "pQ", "cuIpcOpenMemHandle_v2": "phu", "cuIpcCloseMemHandle": "Q",
-    "cuStreamCreate": "pu", "cuStreamDestroy_v2": "p", "cuStreamSynchronize": "p", "cuStreamQuery": "p",
+    "cuStreamCreate": "pu", "cuStreamDestroy_v2": "p", "cuStreamSynchronize": "p", "cuStreamQuery": "p", "cuStreamIsCapturing": "pp",
     "cuEventCreate": "pu", "cuEventRecord": "pp", "cuEventQuery": "p", "cuEventDestroy_v2": "p", "cuStreamWaitEvent": "ppu",
     "cuEventElapsedTime": "ppp", "cuStreamBeginCapture_v2": "pi", "cuStreamEndCapture": "pp", "cuGraphInstantiateWithFlags": "ppQ",
     "cuGraphLaunch": "pp", "cuGraphDestroy": "p", "cuGraphExecDestroy": "p",

@@ -1,10 +1,12 @@
 """The pointer of a stream, whoever made it."""
 
+import ctypes
 import sys
 
+from . import libcuda
 from ..errors import ContractError
 
-__all__ = ["pointer_of", "LEGACY"]
+__all__ = ["pointer_of", "capturing", "LEGACY"]
 
 #: The legacy default stream.
 LEGACY = 0
@@ -32,6 +34,14 @@ def pointer_of(stream=None, *arrays):
             return int(getattr(value, "value", value) or 0)
     raise ContractError(f"stream: {type(stream).__name__} is no stream. It is an int, a stream of CuPy, torch or cuda.core, or "
                         "has __cuda_stream__.")
+
+
+def capturing(pointer):
+    """Whether what is launched on the stream with this pointer goes into a CUDA graph. The legacy default stream cannot be captured."""
+    state = ctypes.c_int(0)
+    if pointer != LEGACY:
+        libcuda.call("cuStreamIsCapturing", pointer, ctypes.byref(state))
+    return state.value != 0
 
 
 def _current(arrays):

@@ -9,7 +9,7 @@ from .combine_calls import combine
 from .dispatch_calls import dispatch, kept_result
 from .expert_calls import Routes
 from .experts import Experts, Tokens, routed
-from .forms import Added, Gathered, Scattered, Whole
+from .forms import Added, Gathered, Scattered, Sliced, Whole
 from .group_calls import multiply_groups
 from .groups import Grouped
 from .lcs import LCS
@@ -27,5 +27,5 @@ __all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Add
            "attend_ring", "attend_ulysses", "meeting_movers", "ring_rows", "communicate", "counted", "counted_rows",
            "meeting_rows", "Grouped", "multiply", "multiply_groups", "LCSD", "LCSI", "Exchanged", "RowsToRows", "ColumnsToRows",
            "ColumnsToColumns", "Packets", "Parcels"]
-__all__ += ["combine", "dispatch", "kept_result", "Routes", "Experts", "Tokens", "routed"]
+__all__ += ["Sliced", "combine", "dispatch", "kept_result", "Routes", "Experts", "Tokens", "routed"]
 __all__ += ["OwnedRows", "OwnedTiles"]

@@ -24,13 +24,14 @@ class Template(metaclass=KernelMeta):
         helper_registers: of a loader's or storer's thread once roles are known, a multiple of 8; longer roles need more.
         form: how what it computes is spread over ranks (``forms``); alone: the kernel that does the same on one rank, or None.
         delivers: whether its storers write to other ranks, with no communicator.
+        private: whether its counters are this rank's alone, and every stream has its own (``kept``).
         numbers: what else ``g`` holds: {name: how many int32}.
     """
 
     config = Config
     tensors, symmetric, counters = (), (), ()
     form = alone = title = None
-    delivers = False
+    delivers = private = False
     kinds = {}
     helper_registers = 40
     numbers = {"grid": 2, "tasks": 1, "k_tiles": 1}

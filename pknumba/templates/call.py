@@ -42,8 +42,12 @@ class Workspace:
 
     def __init__(self, kernel, world, cfg, tasks):
         self.epoch = 0
-        self.counters = {n: world.counters(f"{kernel.__name__}.{n}", tasks if n in kernel.counters else world.size)
-                         for n in kernel.all_counters()}
+        if kernel.private:
+            from .kept import OwnCounters
+            self.counters = {n: OwnCounters(world, tasks) for n in kernel.counters}
+        else:
+            self.counters = {n: world.counters(f"{kernel.__name__}.{n}", tasks if n in kernel.counters else world.size)
+                             for n in kernel.all_counters()}
         self.context = world.context(names=lambda record: describe_hang(kernel, cfg, record)) if world.executor == "gpu" else None
 
 
@@ -83,6 +87,9 @@ def check_sms(kernel, cfg, num_sms):
     if comm >= num_sms:
         raise ConfigError(f"{kernel.__name__}: comm_sms = {comm}, but a rank has {num_sms} SMs. At least one must compute. "
                           f"Use comm_sms = {max(1, num_sms // 8)}.", comm_sms=comm, num_sms=num_sms)
+    if getattr(cfg, "slices", 1) > num_sms:
+        raise ConfigError(f"{kernel.__name__}: slices = {cfg.slices}, but a rank has {num_sms} SMs. The blocks that share a tile run at "
+                          f"once. Use slices = {num_sms} at most.", slices=cfg.slices, num_sms=num_sms)
     if cfg.cluster > num_sms:
         raise ConfigError(f"{kernel.__name__}: cluster = {cfg.cluster}, but a rank has {num_sms} SM. The blocks of a cluster run at once. "
                           "Use cluster = 1.", cluster=cfg.cluster, num_sms=num_sms)

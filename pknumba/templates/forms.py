@@ -9,7 +9,7 @@ import struct
 from ..tiles import ITEMSIZE
 from .call import Matrix, device_table
 
-__all__ = ["share", "rows_of", "windows_of", "cut_of", "Whole", "Scattered", "Added", "Gathered"]
+__all__ = ["share", "rows_of", "windows_of", "cut_of", "Whole", "Sliced", "Scattered", "Added", "Gathered"]
 
 
 def share(m, size, rank):
@@ -127,6 +127,22 @@ class Whole:
     def matrices(memory, m, n, world):
         """{name of a tensor: Matrix} beside A, B and what this rank gets."""
         return {}
+
+
+class Sliced(Whole):
+    """As Whole, by ``cfg.slices`` tasks for each tile, which leave what they have for each other in ``sums``."""
+
+    @staticmethod
+    def numbers(m, n, k, cfg, world, sms):
+        """Grids are whole tiles: the blocks of one wait for each other."""
+        cut = cut_of(m, n, k, cfg)
+        return {**cut, "blocks": min(cut["tasks"], sms) // cfg.slices * cfg.slices}
+
+    @staticmethod
+    def keeps(world, stream, cfg, numbers):
+        """{name of a tensor: Matrix} of memory that calls on one stream use one after the other."""
+        from .kept import Sums
+        return {"sums": Sums(world, stream, numbers["tasks"] * cfg.tile_m, cfg.tile_n)}
 
 
 class Scattered(Whole):

@@ -11,6 +11,7 @@ from .agreement import agreed, least_sms, remember
 from .arguments import check, check_world
 from .call import Matrix, Steps, Workspace, check_sms, prepare
 from .fast import empty_product, is_symmetric, signature, stream_source
+from .kept import launches
 
 _ALIGN = 16         # bytes: where the rows of a tensor map may start
 _LINE = 128         # of L2: rows that start on one are loaded fastest
@@ -67,24 +68,30 @@ class MultiplyCall(Steps):
         numbers = kernel.form.numbers(m, n, max(k, 1), cfg, world, sms)
         numbers = {name: numbers[name] for name in kernel.numbers}
         self.stream_key = stream if stream is None else self.stream()
-        key = "workspace", kernel, cfg, m, n, k, self.stream_key
-        workspace, first = world.cache.get(key), key not in world.cache
-        if first:
-            workspace = world.cache[key] = Workspace(kernel, world, cfg, kernel.form.signals(numbers, world))
-            workspace.memory = kernel.form.memory(world, m, n, max(k, 1), a.dtype)
-            workspace.memory = kernel.form.room(cfg, numbers, world) if workspace.memory is None else workspace.memory
+        workspace, first = (None, False) if kernel.private else self._workspace(cfg, numbers, m, n, k)
         apart = kernel.form.apart(n, cfg, world)
         matrices = {kernel.form.operand: self._operand(a), "B": self._apart(b, apart) if apart else self._operand(b, cfg.b_transposed),
-                    **kernel.form.matrices(workspace.memory, m, n, world)}
+                    **kernel.form.matrices(workspace and workspace.memory, m, n, world)}
         result = self._symmetric(out, c, m, n) if kernel.shares_result() else self._result(out, c)
         matrices["out" if "out" in kernel.tensors else "C"] = result
         if debug() and kernel.shares_result() and matrices["C"].pointer and (matrices["C"].rows, matrices["C"].cols) == tuple(c.shape):
             from .debug import watched
             watched(self, matrices["C"])
-        self.launch = prepare(kernel, world, cfg, matrices, numbers, workspace)
+        prepared = kernel, world, cfg, matrices, numbers
+        self.launch = launches(*prepared, (m, n, k), self.stream(), stream is None) if kernel.private else prepare(*prepared, workspace)
         if first and kernel.communicates() and world.size > 1:
             world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
         self.shorten()
+
+    def _workspace(self, cfg, numbers, m, n, k):
+        """(what calls of one shape keep between them, whether this is the first of them)."""
+        kernel, world, key = self.kernel, self.world, ("workspace", self.kernel, cfg, m, n, k, self.stream_key)
+        first = key not in world.cache
+        if first:
+            made = world.cache[key] = Workspace(kernel, world, cfg, kernel.form.signals(numbers, world))
+            made.memory = kernel.form.memory(world, m, n, max(k, 1), cfg.dtype)
+            made.memory = kernel.form.room(cfg, numbers, world) if made.memory is None else made.memory
+        return world.cache[key], first
 
     # ---- agreement
     def _agreed(self, checked, config):

@@ -279,7 +279,7 @@ def _wgmma(m, match, args, registers, mask):
         _set(registers, register, part + floats(_value(registers, register)) if keep else part, mask)
 
 
-_SPACE = r"(?:\.relaxed\.sys)?(?:\.(?P<space>global|shared))?(?:\.v(?P<count>\d))?\.(?P<kind>[bf]\d+)"
+_SPACE = r"(?:\.relaxed\.(?:sys|gpu))?(?:\.(?P<space>global|shared))?(?:\.v(?P<count>\d))?\.(?P<kind>[bf]\d+)"
 _TABLE = [
     (r"mov\.[buf](16|32|64)", _mov),
     (r"add\.u(32|64)", _wide_add),

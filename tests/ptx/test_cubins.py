@@ -8,6 +8,7 @@ from pknumba.kernels import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatte
 from pknumba.kernels.gemm_all_reduce import GemmAllReduceInside
 from pknumba.kernels.gemm_all_to_all import ColumnsAndRows, GemmAllToAll
 from pknumba.kernels.gemm_reduce_scatter import GemmReduceScatterAdd, GemmReduceScatterInside
+from pknumba.kernels.sliced_gemm import SlicedGemm
 from pknumba.kernels.split_gemm import SplitGemm
 from pknumba.templates import Grouped
 from pknumba.tiles import Semaphore
@@ -23,6 +24,9 @@ EXTREME = [dict(tile_m=128, tile_n=128, consumers=1), dict(tile_m=256, tile_n=19
 #: Depths split by clusters of every size.
 SPLIT = [dict(tile_n=128, stages=6, c_stages=1, cluster=8), dict(tile_n=192, stages=5, c_stages=1, cluster=2, dtype="float16"),
          dict(tile_m=64, tile_n=128, stages=8, consumers=1, cluster=7, b_transposed=False)]
+#: Depths in slices: as many shares as blocks, fewer, and a width that is no power of two.
+SLICED = [dict(tile_n=128, stages=6, slices=8), dict(tile_n=256, stages=4, c_stages=1, slices=4, dtype="float16"),
+          dict(tile_m=64, tile_n=128, stages=8, consumers=1, slices=32, b_transposed=False), dict(tile_n=160, stages=5, slices=2)]
 
 
 def cases():
@@ -38,6 +42,8 @@ def cases():
             yield pytest.param(kernel, family(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
     for f in SPLIT:
         yield pytest.param(SplitGemm, GemmConfig(split_k=True, **f), id=f"SplitGemm-{f['tile_n']}-{f['cluster']}")
+    for f in SLICED:
+        yield pytest.param(SlicedGemm, GemmConfig(**f), id=f"SlicedGemm-{f['tile_n']}-{f['slices']}")
     for kernel in (GemmReduceScatterInside, AllGatherGemm):
         for i, f in enumerate(({}, *SHIPPED)):
             cfg = kernel.config(**f, dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0, intra_sm=True).fitted()
@@ -64,7 +70,9 @@ def test_cubin(kernel, cfg, disassemble):
     expect_main_loop(cfg, code)
     expect_panels_handed_over(code)
     expect_cluster(cfg, code)
-    if kernel is AllGatherGemm:
+    if kernel is SlicedGemm:
+        expect_shares(cfg, code)
+    elif kernel is AllGatherGemm:
         expect_moves(cfg, code)
     elif kernel.delivers or issubclass(kernel, GemmReduceScatterInside):
         expect_deliveries(code)
@@ -135,6 +143,15 @@ def released(code, n):
     """Whether a fence of system scope lies between the signal and the last store before it; signals to several ranks share one."""
     fences = [f for f in code.find("MEMBAR.ALL.SYS") if f < n]
     return bool(fences) and not any(i.name.startswith(("STG", "UTMASTG", "UTMAREDG")) for i in code.instructions[fences[-1]:n])
+
+
+def expect_shares(cfg, code):
+    """16 bytes at a time past the L1, without a fence or a signal; what is read is emptied; many loads are on their way at once."""
+    blocks, others = cfg.part_m * cfg.tile_n // 512, (cfg.slices - 1) * cfg.part_m * cfg.tile_n // 512 // cfg.sharers
+    stores, loads = code.find("STG.E.128.STRONG.GPU"), code.find("LDG.E.128.STRONG.GPU")
+    assert (len(stores), len(loads)) == (blocks + others, others) and not code.counts()["REDG"]
+    together = min(others, 16 if cfg.part_m * cfg.tile_n <= 8192 else 4)
+    assert not any(i.name in ("FADD", "BRA") for i in code.instructions[loads[0]:loads[together - 1]])
 
 
 def expect_moves(cfg, code):

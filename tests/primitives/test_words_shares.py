@@ -1,0 +1,30 @@
+"""Shares of register tiles: their PTX and machine code, in the kernel that uses them."""
+
+import pytest
+
+from pknumba.config import GemmConfig
+from pknumba.kernels import Gemm
+
+pytestmark = [pytest.mark.ptx, pytest.mark.timeout(120)]
+
+#: Two consumers, four slices: four blocks sum 16 columns each.
+CFG = GemmConfig(tile_n=64, stages=4, c_stages=1, slices=4)
+WORDS = {"store_shares": ("min.u32 v0,", "4294967294;", "st.relaxed.gpu.global.v4.b32 ["),
+         "reduce_shares": ("ld.relaxed.gpu.global.v4.b32 {", "4294967295;", "%globaltimer", "add.f32", "{e, e, e, e}")}
+
+
+@pytest.fixture(scope="module")
+def text():
+    from pknumba.lowering.entry import to_ptx
+    return to_ptx(Gemm.for_config(CFG).plan(CFG))
+
+
+@pytest.mark.parametrize("name", sorted(WORDS))
+def test_words(name, text):
+    assert [w for w in WORDS[name] if w not in text] == []
+
+
+def test_each_share_is_left_by_all_others_and_read_once(text):
+    """A consumer's tile has 64 x 64 / 512 = 8 blocks in 4 shares; three of others are added, in one wait, and emptied; no fence, no signal."""
+    assert text.count("st.relaxed.gpu.global.v4.b32") == 8 + 3 * 2 and text.count("ld.relaxed.gpu.global.v4.b32") == 3 * 2
+    assert not any(word in text for word in ("red.release", "ld.acquire"))
