@@ -195,7 +195,9 @@ def test_all_reduce_of_two_ranks(stub, compiler):  # noqa: F811
         world.barrier()
         gemm_all_reduce(world, a, b, out=with_out)
         world.barrier()
-        return [line for line in stub.log() if not line.startswith(("cuCtx", "cuMemFree"))], world.num_sms, without
+        log = [line for line in stub.log() if not line.startswith(("cuCtx", "cuMemFree"))]
+        world.barrier()                                                 # before a rank ends, which waits for what it has launched
+        return log, world.num_sms, without
 
     with World.local(2, executor="gpu") as world:
         (first, sms, _), (second, _, _) = world.run(main)
