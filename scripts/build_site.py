@@ -93,21 +93,32 @@ def _scope(function, tree):
     return "any"
 
 
+def folded(title, text):
+    """Text that a reader opens."""
+    return f'??? note "{title}"\n\n' + "\n".join(f"    {line}" if line else "" for line in text.splitlines())
+
+
 def notebook(path):
-    """A notebook as Markdown: its texts, its code, and what the code printed or drew."""
+    """A notebook as Markdown: its texts, its code, and what the code printed or drew. Solutions, and code that only draws, are folded."""
     parts = []
     for cell in json.loads(path.read_text())["cells"]:
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
             parts.append(text)
             continue
-        parts.append(f"```python\n{text}\n```")
+        code, shown = f"```python\n{text}\n```", []
         for out in cell.get("outputs", ()):
             data = out.get("data", {})
             if "image/svg+xml" in data:
-                parts.append("".join(data["image/svg+xml"]))
+                shown.append("".join(data["image/svg+xml"]))
             elif "text" in out or "text/plain" in data:
-                parts.append("```text\n" + "".join(out.get("text") or data["text/plain"]).rstrip() + "\n```")
+                shown.append("```text\n" + "".join(out.get("text") or data["text/plain"]).rstrip() + "\n```")
+        if "solution" in cell["metadata"].get("tags", ()):
+            parts.append(folded("Solution", "\n\n".join([code, *shown])))
+        elif text.startswith("d = Drawing"):
+            parts += [*shown, folded("The code of this picture", code)]
+        else:
+            parts += [code, *shown]
     return "\n\n".join(parts)
 
 
@@ -141,6 +152,7 @@ def stage(folder):
         (docs / name).write_text(text)
     there = {p.relative_to(docs).as_posix() for p in docs.rglob("*.md")}
     text = (ROOT / "mkdocs.yml").read_text().replace("paths: [.]", f"paths: [{json.dumps(str(ROOT))}]")
+    text = text.replace("scripts/docstring_style.py", json.dumps(str(ROOT / "scripts" / "docstring_style.py")))
     (folder / "mkdocs.yml").write_text(f"{text}\nnav: {json.dumps(navigation(there))}\n")
     return folder / "mkdocs.yml"
 

@@ -35,6 +35,8 @@ def source(path):
     notebook = jupytext.read(path, fmt="py:percent")
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"{path.stem[:2]}-{number:02d}"
+        if "solution" in cell.metadata.get("tags", ()) or cell.source.startswith("d = Drawing"):
+            cell.metadata["jupyter"] = {"source_hidden": True}      # opened by a click: solutions, and code that only draws
     notebook.metadata["kernelspec"] = {"display_name": "Python 3", "language": "python", "name": "python3"}
     return notebook
 

@@ -21,6 +21,9 @@ def test_builds_without_warnings(tmp_path):
     page = (tmp_path / "site" / "reference" / "operators" / "index.html").read_text()
     public = [n for n, home in pknumba._HOMES.items() if home == "kernels" and n[0].islower()]
     assert public and all(f"{n}</span>" in page or f">{n}<" in page for n in public), "every operator has its place"
+    assert "<strong>Raises:</strong> ShapeError" in page and "<p>(K, N), row-major or the transpose" in page, "an entry for each argument"
+    notebook = (tmp_path / "site" / "notebooks" / "01_one_tile" / "index.html").read_text()
+    assert notebook.count("<summary>Solution</summary>") == 3 and "The code of this picture" in notebook and "language-text" in notebook
     assert "mbarrier.try_wait" in (tmp_path / "site" / "reference" / "primitives" / "index.html").read_text()
 
 
@@ -73,3 +76,16 @@ def test_a_picture_that_is_not_there_is_found(tmp_path):
     (tmp_path / "x.svg").write_text("")
     (tmp_path / "a" / "index.html").write_text('<img alt="" src="../x.svg"><img src="y.svg">')
     assert build_site.lost_pictures(tmp_path) == ["a/index.html: y.svg"]
+
+
+def test_docstrings_are_read_entry_by_entry():
+    """Several arguments in a line are several entries; words that only look like one are not."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        from docstring_style import styled
+    finally:
+        sys.path.pop(0)
+    text = "What.\n\nArgs:\n    A: (M, K). B: (K, N) or\n        its transpose. Note: no name. x, y: both.\n\nReturns: C.\n\nRaises: ShapeError."
+    assert styled(text, {"A", "B", "x", "y"}) == (
+        "What.\n\nArgs:\n    A: (M, K).\n    B: (K, N) or its transpose. Note: no name.\n    x, y: both.\n\n**Returns:** C.\n\n"
+        "**Raises:** ShapeError.")
