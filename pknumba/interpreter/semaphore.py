@@ -103,7 +103,7 @@ class Semaphore:
     def _arrive(self, task, nbytes):
         if task.role.name != self.by:
             raise error(ContractError, task, f"semaphore {self.name} is declared by={self.by!r}, {task.role.name} may not arrive "
-                                             "on it.",
+                                             "on it. Arrivals are counted in workers of that role. Declare another semaphore.",
                         semaphore=self.name)
         if task.session.races:
             self._release(task.clock, (task.component, task.epoch))
