@@ -85,7 +85,8 @@ def test_docstrings_are_read_entry_by_entry():
         from docstring_style import styled
     finally:
         sys.path.pop(0)
-    text = "What.\n\nArgs:\n    A: (M, K). B: (K, N) or\n        its transpose. Note: no name. x, y: both.\n\nReturns: C.\n\nRaises: ShapeError."
+    text = ("What.\n\nArgs:\n    A: (M, K). B: (K, N) or\n        its transpose. Note: no name. x, y: both.\n\nReturns: C.\n\n"
+            "Raises: ShapeError.")
     assert styled(text, {"A", "B", "x", "y"}) == (
         "What.\n\nArgs:\n    A: (M, K).\n    B: (K, N) or its transpose. Note: no name.\n    x, y: both.\n\n**Returns:** C.\n\n"
         "**Raises:** ShapeError.")
