@@ -15,10 +15,11 @@ ONE_SHOT = 512 * 1024
 class AllReducePush(Push):
     """Two shots: every rank writes each its share, to memory of the world; a rank combines what it got, and writes that to all.
 
-    Shares are equal boxes, so their elements are counted in whole units of every rank.
+    Shares are equal boxes of whole units. Nobody else uses that memory, and a call ends with a meeting after all have read it: the next may
+    write to it at once.
     """
 
-    operator, in_place, most, again = "all_reduce", True, 4, True
+    operator, in_place, most, again, meets = "all_reduce", True, 4, True, False
     tensors, symmetric = ("X", "S", "T", "Y"), ("S", "T")
 
     @staticmethod
@@ -66,7 +67,7 @@ class AllReducePush(Push):
     def views(kernel, call, x, out, y):
         """T, where the result is made, is out or memory of the world; S has a slot for what each rank sends."""
         t = call.staging("results") if call.cfg.copy_out else call.shared(out, call.box.y)
-        return dict(X=call.private(call.x, call.box.x), S=call.staging(), T=t, Y=call.private(y, call.box.y))
+        return dict(X=call.private(call.x, call.box.x), S=call.staging("shares"), T=t, Y=call.private(y, call.box.y))
 
 
 class AllReduce(Comm):

@@ -28,6 +28,8 @@ class Comm(Template):
     operator, in_place, rooted, most = "", False, False, 8
     #: Whether ranks reach into each other's memory when they copy out, and meet once more after it.
     again = False
+    #: Whether ranks meet before they communicate. Not where what they then write to has been read before the last meeting of any call.
+    meets = True
     #: The kernel for little data, or None; bytes of boxes that one rank sends at most for it.
     small, few = None, 512 * 1024
     #: The kernel in which ranks write to each other (``algorithm="push"``), or None.
@@ -216,7 +218,7 @@ def exchange(kernel, communicate):
     has read and written all it will, so what it read may be overwritten, by the next call or by whoever owns it. A kernel that
     reaches into peers' memory when it copies out says ``done`` twice: before that, and after it; then it may copy once more.
     """
-    again = kernel.again
+    again, meets = kernel.again, kernel.meets
 
     def drive(cfg, g, s, part, place, places):
         block, blocks = div(place, cfg.warps), div(places, cfg.warps)
@@ -225,15 +227,18 @@ def exchange(kernel, communicate):
         if cfg.copy_in:
             for i in range(place, g.pieces, places):
                 kernel.copy_in(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, epoch))
-        sync(s)
-        if first:
-            announce(g.ready, mine)
-            await_all(g.ready, block, blocks, epoch)
-        sync(s)
+        if meets:
+            sync(s)
+            if first:
+                announce(g.ready, mine)
+                await_all(g.ready, block, blocks, epoch)
+            sync(s)
         for i in range(place, g.pieces, places):
             communicate(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, epoch))
         sync(s)
         if first:
+            if not meets:
+                tick(g.ready, mine)
             announce(g.done, mine)
             await_all(g.done, block, blocks, i32(2 * epoch - 1) if again else epoch)
         if cfg.copy_out or again:

@@ -123,13 +123,16 @@ def test_every_mutant_of_the_handshake_is_noticed(driver, algorithm):
     alive, count = survivors(comm, driver, make, all_reduce(algorithm), TRIES)
     source, first = inspect.getsourcelines(comm.exchange)
     place = {text: first + max(i for i, line in enumerate(source) if line.strip() == text) for text in ("if again:", "if cfg.copy_out:")}
+    place["communicate"] = first + next(i for i, line in enumerate(source) if "communicate(cfg" in line) - 1
     enters = first + next(i for i, line in enumerate(source) if line.strip() == "if cfg.copy_in:")
     lines = {text: int(text.split()[1].rstrip(":")) for text in alive}
     if algorithm == "two-shot":                 # does not meet again
         alive = [text for text in alive if lines[text] < place["if again:"]]
     if algorithm == "read-back":                # has nothing to copy once more
         alive = [text for text in alive if lines[text] < place["if cfg.copy_out:"]]
-    if algorithm == "push":                     # copies nothing before
-        alive = [text for text in alive if not enters <= lines[text] <= enters + 2]
+    if algorithm == "push":                     # copies nothing before, and does not meet before
+        alive = [text for text in alive if not enters <= lines[text] < place["communicate"]]
+    else:
+        alive = [text for text in alive if "tick" not in text]
     assert not alive, "\n".join(alive)
     assert count >= (3 if driver == "counted" else 13)
