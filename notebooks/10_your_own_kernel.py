@@ -16,10 +16,9 @@ from math import factorial, prod
 
 import numpy as np
 
-from pknumba import GemmAllReduce, GemmAllReduceConfig, errors, lowering
+from pknumba import Gemm, GemmAllReduce, GemmAllReduceConfig, errors, lowering
 from pknumba import check as look
-from pknumba.primitives import (accumulator, arrive, fence_async, maximum, minimum, mma, mma_wait, ring, store, turn_pass, turn_wait,
-                                wait)
+from pknumba.primitives import maximum, minimum
 from pknumba.teaching import Drawing, check, run
 from pknumba.templates import multiply
 
@@ -57,7 +56,8 @@ check(lambda As, Bs, limit: sum(np.clip(A @ B, -limit, limit) for A, B in zip(As
 # %% [markdown]
 # ## 2. The role
 #
-# Only the consumer differs from Gemm's. `maximum` and `minimum` work on register tiles. (The limit is a constant here.)
+# Only the consumer differs from Gemm's: between its two halves, `Gemm.product` and `Gemm.panels`, comes something new. `maximum`
+# and `minimum` work on register tiles. (The limit is a constant here.)
 
 # %%
 d = Drawing(760, 100, "what the consumer does with a tile of C")
@@ -80,25 +80,9 @@ class ClippedProduct(GemmAllReduce):
 
     @staticmethod
     def consumer(cfg, g, s, task):
-        acc = accumulator(cfg.part_m, cfg.tile_n)
-        turn_wait(s, task.turn)
-        for k in range(g.k_tiles):
-            stage, phase = ring(task.step + k, cfg.stages)
-            wait(s.ab_full[stage], phase)
-            acc = mma_wait(mma(acc, s.a[stage, task.part], s.b[stage], k > 0, cfg.b_transposed), 0)
-            arrive(s.ab_empty[stage])
-        turn_pass(s, task.turn)
-        acc = acc                                       # ...
-        if cfg.ping_pong:
-            wait(s.c_turn[0], ring(task.turn, 1)[1] ^ 1)
-        for p in range(cfg.panels):
-            stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
-            wait(s.c_empty[stage], phase ^ 1)
-            store(s.c[stage, task.part], acc, p)
-            fence_async(s.c[stage, task.part])
-            arrive(s.c_full[stage])
-        if cfg.ping_pong:
-            arrive(s.c_turn[0])
+        acc = Gemm.product(cfg, g, s, task)                     # the loop of notebook 3
+        acc = acc                                               # ...
+        Gemm.panels(cfg, g, s, task, acc)                       # to the storer, through shared memory
 
 
 CONFIG = GemmAllReduceConfig(tile_n=128, comm_sms=1)
@@ -121,25 +105,9 @@ check(values, lambda kernel: by_loops(As, Bs, LIMIT), ClippedProduct)
 class ClippedProductSolved(ClippedProduct):
     @staticmethod
     def consumer(cfg, g, s, task):
-        acc = accumulator(cfg.part_m, cfg.tile_n)
-        turn_wait(s, task.turn)
-        for k in range(g.k_tiles):
-            stage, phase = ring(task.step + k, cfg.stages)
-            wait(s.ab_full[stage], phase)
-            acc = mma_wait(mma(acc, s.a[stage, task.part], s.b[stage], k > 0, cfg.b_transposed), 0)
-            arrive(s.ab_empty[stage])
-        turn_pass(s, task.turn)
+        acc = Gemm.product(cfg, g, s, task)                     # the loop of notebook 3
         acc = minimum(maximum(acc, -8.0), 8.0)
-        if cfg.ping_pong:
-            wait(s.c_turn[0], ring(task.turn, 1)[1] ^ 1)
-        for p in range(cfg.panels):
-            stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
-            wait(s.c_empty[stage], phase ^ 1)
-            store(s.c[stage, task.part], acc, p)
-            fence_async(s.c[stage, task.part])
-            arrive(s.c_full[stage])
-        if cfg.ping_pong:
-            arrive(s.c_turn[0])
+        Gemm.panels(cfg, g, s, task, acc)                       # to the storer, through shared memory
 
 
 check(values, lambda kernel: by_loops(As, Bs, LIMIT), ClippedProductSolved)
