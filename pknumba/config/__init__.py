@@ -6,7 +6,8 @@ from .choosing import _GEMMS, best, hides_adds  # noqa: F401 - tests go through 
 from .comm import CommConfig, NormConfig
 from .kept import tuned, tuned_state
 from .moe import ACTIVATIONS, ExpertConfig, GroupedGemmConfig, MoeConfig, best_experts, best_groups
-from .products import AllGatherGemmConfig, GemmAllReduceConfig, GemmAllToAllConfig, GemmConfig, GemmReduceScatterConfig
+from .products import GemmConfig
+from .spread import AllGatherGemmConfig, GemmAllReduceConfig, GemmAllToAllConfig, GemmReduceScatterConfig
 
 __all__ = ["AttentionConfig", "DecodeAttentionConfig", "RingAttentionConfig", "UlyssesAttentionConfig", "attention_config",
            "decode_config", "GemmConfig", "GemmAllReduceConfig", "GemmReduceScatterConfig", "AllGatherGemmConfig",

@@ -1,4 +1,4 @@
-"""Configurations of the kernels that multiply matrices, on one rank and over several."""
+"""The configuration of the kernels that multiply matrices; ``spread`` has those of products over several ranks."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,8 +26,8 @@ class GemmConfig(Config):
             the columns sum a share each. For few tiles and long sums.
         slices: of a tile's depth (a power of two), each multiplied by a block of its own; then as many of them as divide the columns sum a
             share each, through memory. For few tiles and long sums, on all SMs.
-        dtype: "bfloat16" or "float16". b_transposed: B is the transpose of a row-major (N, K) array. Both are set by the
-            call from its arrays.
+        dtype: "bfloat16", "float16" or "float32", which is multiplied as tf32. b_transposed: B is the transpose of a row-major (N, K)
+            array. Both are set by the call from its arrays (``of``).
     """
 
     tile_m: int = 128
@@ -52,6 +52,16 @@ class GemmConfig(Config):
     activation: ClassVar[str] = "none"
     #: Whether output tiles are added to what is there.
     adds: ClassVar[bool] = False
+    #: What the family's kernels multiply.
+    dtypes: ClassVar[tuple] = (*DTYPES, "float32")
+
+    def of(self, dtype, b_transposed):
+        """The same for arrays of that kind. Stages of float32 are half as deep, and every block has all of its tile's depth."""
+        cfg = self.replace(dtype=dtype, b_transposed=b_transposed)
+        if dtype != "float32" or self.dtype == dtype:
+            return cfg
+        whole = dict(cluster=1, split_k=False, slices=1) if self.depths > 1 else {}
+        return cfg.replace(tile_k=self.tile_k // 2, **whole)
 
     @property
     def parts(self):
@@ -85,7 +95,7 @@ class GemmConfig(Config):
     @property
     def panel_n(self):
         """Columns of the output that leave at once: one swizzle span."""
-        return next(n for n in (64, 32, 16, self.share_n) if self.share_n % n == 0)
+        return next(n for n in (128 // ITEMSIZE[self.dtype], 32, 16, self.share_n) if self.share_n % n == 0)
 
     @property
     def panels(self):
@@ -141,13 +151,15 @@ class GemmConfig(Config):
         if self.consumers not in (1, 2, 3):
             raise ConfigError(f"{name}: consumers = {self.consumers}. A block has 1, 2 or 3 consumer warpgroups.", config=self)
         rules = [
-            (self.dtype in DTYPES, f"dtype = {self.dtype!r}. Matrix multiplication takes {' or '.join(DTYPES)}."),
+            (self.dtype in self.dtypes, f"dtype = {self.dtype!r}. Matrix multiplication takes {' or '.join(self.dtypes)}."),
+            (self.dtype != "float32" or self.b_transposed, "dtype = 'float32' with b_transposed = False. The tensor cores take float32 "
+             "along the depth. Pass the transpose of a row-major (N, K) array."),
             (not self.ping_pong or self.consumers == 2, f"ping_pong with {self.consumers} consumers. Turns are for two consumers."),
             (self.tile_m > 0 and self.tile_m % (64 * self.parts) == 0, f"tile_m = {self.tile_m} for {self.parts} consumers. Each takes a "
              "multiple of 64 rows."),
             (self.tile_n % 16 == 0 and 16 <= self.tile_n <= 256, f"tile_n = {self.tile_n}. wgmma takes multiples of 16 columns up to 256."),
-            (self.tile_k > 0 and self.tile_k % 64 == 0, f"tile_k = {self.tile_k}. A stage is a multiple of 64 deep, one "
-             "128-byte swizzle span."),
+            (self.tile_k > 0 and self.tile_k * ITEMSIZE[self.dtype] % 128 == 0, f"tile_k = {self.tile_k} of {self.dtype}. A stage is a "
+             "multiple of one 128-byte swizzle span deep."),
             (self.stages >= 2 and self.c_stages >= 1, f"stages = {self.stages}, c_stages = {self.c_stages}. At least 2 and 1."),
             (self.group_m >= 1, f"group_m = {self.group_m}. At least 1."),
             (self.split_k or self.cluster in self.clusters, f"cluster = {self.cluster}. Blocks of a cluster: "
@@ -187,133 +199,3 @@ class GemmConfig(Config):
             (sums <= ring, f"split_k of a tile {self.tile_m} x {self.tile_n}: its sums, sent and received, take {sums} bytes. They lie "
              f"over the ring of A and B, which has {ring}. Use more stages or a smaller tile."),
         ]
-
-
-@dataclass(frozen=True)
-class GemmAllReduceConfig(GemmConfig):
-    """A GEMM whose tiles communicator SMs sum over ranks.
-
-    Attributes:
-        comm_sms: SMs that communicate; the others compute. piece_m: rows that one communicator warp reduces at once.
-        intra_sm: no SM only communicates: ranks send tiles to their owners, whose consumers add them to their own sums. comm_sms and
-            piece_m then do not matter.
-    """
-
-    comm_sms: int = 8
-    piece_m: int = 8
-    intra_sm: bool = False
-
-    runtime: ClassVar[tuple] = ("comm_sms",)
-    clusters: ClassVar[tuple] = (1,)
-    #: Bytes of C per second that a communicating SM reduces: measured on two H200s, benchmarks/results/multigpu.jsonl.
-    rate: ClassVar[float] = 14.3e9
-
-    def traffic(self, m, n, k, world):
-        """Bytes that a rank's communicators work on."""
-        return m * n * ITEMSIZE[self.dtype]
-
-    @property
-    def pieces(self):
-        """Pieces of an output tile."""
-        return self.tile_m // self.piece_m
-
-    def check(self):
-        """Raise ConfigError unless sm_90 can run it."""
-        super().check()
-        insist(self, [
-            (self.comm_sms >= 1, f"comm_sms = {self.comm_sms}. At least one SM must communicate."),
-            (self.piece_m >= 1 and self.tile_m % max(self.piece_m, 1) == 0, f"piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces "
-             "are equal. Use a divisor.")])
-
-
-@dataclass(frozen=True)
-class GemmReduceScatterConfig(GemmAllReduceConfig):
-    """A GEMM whose tiles go to the ranks that own them, where communicator SMs sum them.
-
-    Attributes:
-        adds: tiles are added at the owner by the copy engine, rounded at each addition and in any order, instead of summed in
-            float32 in rank order; the owner's memory is M * N / R elements instead of M * N.
-    """
-
-    adds: bool = False
-
-    @property
-    def rate(self):
-        """Bytes of traffic per second of a communicating SM: measured on two H200s, benchmarks/results/multigpu.jsonl."""
-        return 1.1e10 if self.adds else 1.7e10
-
-    def traffic(self, m, n, k, world):
-        """Bytes that a rank's communicators work on: partial products, or what they add up to."""
-        return m * n * ITEMSIZE[self.dtype] // (world if self.adds else 1)
-
-    def check(self):
-        """Raise ConfigError unless sm_90 can run it."""
-        super().check()
-        insist(self, [(not (self.intra_sm and self.adds), "intra_sm with adds. Sums of what the copy engine adds are taken by SMs of their "
-                       "own. Choose one.")])
-
-
-@dataclass(frozen=True)
-class AllGatherGemmConfig(GemmConfig):
-    """A GEMM whose A comes from all ranks.
-
-    Attributes:
-        comm_sms: SMs that move shards; the others compute. chunk_m: rows of a chunk, which is tile_k columns wide.
-        depth: chunks that a mover moves before it tells. intra_sm: movers are two more threads of every SM that computes, with a chunk of
-            shared memory each; comm_sms then does not matter.
-    """
-
-    comm_sms: int = 16
-    chunk_m: int = 64
-    depth: int = 8
-    intra_sm: bool = False
-
-    runtime: ClassVar[tuple] = ("comm_sms", "depth")
-    clusters: ClassVar[tuple] = (1,)
-    #: Bytes of A per second that a communicating SM moves: what the copy engine of one copies between two H200s, as measured by
-    #: benchmarks/micro.py.
-    rate: ClassVar[float] = 4.2e10
-
-    def traffic(self, m, n, k, world):
-        """Bytes that a rank's movers move."""
-        return m * k * ITEMSIZE[self.dtype] * (world - 1) // world
-
-    @property
-    def movers(self):
-        """Threads of an SM that move."""
-        return 2 if self.intra_sm else 4 * (self.consumers + 1)
-
-    @property
-    def shared_bytes(self):
-        """Bytes of shared memory of a block."""
-        return super().shared_bytes + self.intra_sm * self.movers * self.chunk_m * self.tile_k * ITEMSIZE[self.dtype]
-
-    def fitted(self):
-        """With as many panels and stages as there is room for."""
-        cfg = self
-        while cfg.shared_bytes > SHARED_LIMIT and cfg.c_stages + cfg.stages > 3:
-            cfg = cfg.replace(c_stages=cfg.c_stages - 1) if cfg.c_stages > 1 else cfg.replace(stages=cfg.stages - 1)
-        return cfg
-
-    @property
-    def strips(self):
-        """Chunks one above the other in a band."""
-        return self.tile_m // self.chunk_m
-
-    def check(self):
-        """Raise ConfigError unless sm_90 can run it."""
-        super().check()
-        rules = [
-            (self.comm_sms >= 1, f"comm_sms = {self.comm_sms}. At least one SM must communicate."),
-            (self.chunk_m > 0 and self.tile_m % self.chunk_m == 0 and self.chunk_m % 8 == 0, f"chunk_m = {self.chunk_m} of tile_m = "
-             f"{self.tile_m}. Chunks are equal and have a multiple of 8 rows. Use a divisor."),
-            (self.depth >= 1, f"depth = {self.depth}. At least 1."),
-        ]
-        insist(self, rules)
-
-
-@dataclass(frozen=True)
-class GemmAllToAllConfig(GemmConfig):
-    """A GEMM whose tiles go to the ranks that get them."""
-
-    clusters: ClassVar[tuple] = (1,)

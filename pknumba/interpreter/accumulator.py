@@ -107,7 +107,7 @@ class Accumulator(Registers):
     def _check_fit(self, a, b, b_transposed, task):
         if not (hasattr(a, "dtype") and hasattr(b, "array") and a.dtype == b.dtype):
             raise error(ContractError, task, f"mma: a {getattr(a, 'dtype', type(a).__name__)} times b "
-                                             f"{getattr(b, 'dtype', type(b).__name__)}. Both must be 16-bit values of one dtype, b a "
+                                             f"{getattr(b, 'dtype', type(b).__name__)}. Both must be values of one dtype, b a "
                                              "shared tile. Convert registers with as_operand(acc, dtype).")
         inner, cols = (b.shape[1], b.shape[0]) if b_transposed else b.shape
         if tuple(a.shape) != (self.rows, inner) or cols != self.cols:
@@ -116,12 +116,17 @@ class Accumulator(Registers):
                                              "shapes must fit.")
 
 
+def _operand(x):
+    """What the tensor cores take of an array in shared memory: of float32 the 10 highest bits of the mantissa."""
+    return (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) if x.dtype == np.float32 else x
+
+
 class _Product:
     """One multiplication in flight."""
 
     def __init__(self, accumulator, a, b, add, transposed, task, rows):
         self.accumulator, self.add, self.transposed, self.task, self.rows = accumulator, add, transposed, task, rows
-        self.a, self.b = (x.copy() if isinstance(x, np.ndarray) else x.array for x in (a, b))
+        self.a, self.b, self.shared = *(x.copy() if isinstance(x, np.ndarray) else x.array for x in (a, b)), hasattr(a, "array")
         self.finished = self.waited = False
         self.operation = Operation("mma", task, tuple("registers" if isinstance(x, np.ndarray) else x.name for x in (a, b)), self.step)
 
@@ -147,7 +152,8 @@ class _Product:
     def _value(self):
         # NaN of memory that was read too early must come through without a warning
         with np.errstate(all="ignore"):
-            product = np.matmul(self.a, self.b.T if self.transposed else self.b, dtype=np.float32)
+            a, b = (_operand(self.a) if self.shared else self.a), _operand(self.b)
+            product = np.matmul(a, b.T if self.transposed else b, dtype=np.float32)
             if self.add:
                 product += self.accumulator._values
             product[self.rows:] = np.nan

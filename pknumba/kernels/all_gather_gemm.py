@@ -81,9 +81,9 @@ def all_gather_gemm(world, A, B, *, rows=None, out=None, config=None, stream=Non
 
     Args:
         world: World of this rank; every rank calls with arrays of the same dtype, K and N.
-        A: this rank's shard, bfloat16 or float16, rows contiguous: ``numpy.array_split(whole, world.size)[world.rank]``, so the first
-            M % size ranks have one row more.
-        B: (K, N), row-major or the transpose of a row-major (N, K).
+        A: this rank's shard, bfloat16, float16 or float32 (as in ``gemm``), rows contiguous: ``numpy.array_split(whole,
+            world.size)[world.rank]``, so the first M % size ranks have one row more.
+        B: (K, N), row-major or the transpose of a row-major (N, K), which it must be of float32.
         rows: M, the rows of all shards together; None: world.size times those of A.
         out: (M, N) of the same dtype, any memory of this rank, rows contiguous; made with A's library if None.
         config: AllGatherGemmConfig; chosen by shape if None. stream: as in ``gemm``; to be passed where two streams work at

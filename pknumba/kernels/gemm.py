@@ -110,8 +110,9 @@ def gemm(world, A, B, *, out=None, config=None, stream=None):
 
     Args:
         world: World of this rank (any size: nothing is communicated).
-        A: (M, K) bfloat16 or float16, rows contiguous; NumPy on the interpreter, else CuPy, torch or any CUDA array.
-        B: (K, N) of the same dtype, row-major, or the transpose of a row-major (N, K) array.
+        A: (M, K) bfloat16, float16 or float32, rows contiguous; NumPy on the interpreter, else CuPy, torch or any CUDA array. Of
+            float32 the tensor cores multiply the 10 highest bits of the mantissa (tf32): a product errs by up to 2^-9 of its size.
+        B: (K, N) of the same dtype, row-major, or the transpose of a row-major (N, K) array, which it must be of float32.
         out: (M, N) of the same dtype, rows contiguous; made with A's library if None.
         config: GemmConfig; chosen by shape if None.
         stream: CUDA stream (address or object of CuPy, torch, cuda.core); the arrays' library's current one if None.

@@ -69,7 +69,8 @@ def gemm_all_reduce(world, A, B, *, out=None, config=None, stream=None):
 
     Args:
         world: World of this rank; every rank calls with arrays of the same shapes and dtype.
-        A: (M, K) bfloat16 or float16, rows contiguous. B: (K, N), row-major or the transpose of a row-major (N, K).
+        A: (M, K) bfloat16, float16 or float32 (as in ``gemm``), rows contiguous. B: (K, N), row-major or the transpose of a row-major
+            (N, K), which it must be of float32.
         out: (M, N) of the same dtype. A SymmetricArray of this world is written in place; any other array, or None, costs
             one copy out of symmetric memory that the world keeps for this shape.
         config: GemmAllReduceConfig; chosen by shape if None, with ``intra_sm``: no SM only communicates. stream: as in ``gemm``; to be

@@ -81,7 +81,8 @@ def gemm_all_to_all(world, A, B, *, scatter_axis=0, gather_axis=1, out=None, con
 
     Args:
         world: World of this rank; every rank calls with arrays of the same shapes and dtype.
-        A: (M, K) bfloat16 or float16, rows contiguous. B: (K, N), row-major or the transpose of a row-major (N, K).
+        A: (M, K) bfloat16, float16 or float32 (as in ``gemm``), rows contiguous. B: (K, N), row-major or the transpose of a row-major
+            (N, K), which it must be of float32.
         scatter_axis, gather_axis: 0 or 1.
         out: array of the result's shape and dtype, rows contiguous; made with A's library if None. A SymmetricArray of this world is
             written in place where shares are equal and, for gather_axis 1, have a multiple of 8 columns; any other array costs a copy out

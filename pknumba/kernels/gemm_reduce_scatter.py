@@ -202,7 +202,8 @@ def gemm_reduce_scatter(world, A, B, *, sums="float32", out=None, config=None, s
 
     Args:
         world: World of this rank; every rank calls with arrays of the same shapes and dtype.
-        A: (M, K) bfloat16 or float16, rows contiguous. B: (K, N), row-major or the transpose of a row-major (N, K).
+        A: (M, K) bfloat16, float16 or float32 (as in ``gemm``), rows contiguous. B: (K, N), row-major or the transpose of a row-major
+            (N, K), which it must be of float32.
         sums: "float32": made in float32 in rank order, and rounded once. "any": also, where more than one rank sends and K hides it
             (K >= s R / (2 B): bytes of an element, FLOP/s, bytes per second of a link), added at the owner by the copy engine, rounded
             each time and in any order.

@@ -8,6 +8,8 @@ from .. import interpreter
 from ..lowering import accumulator_type, constant, is_accumulator, is_operand, is_rows, need, operand_type, primitive
 from .halves import KIND, check_dtype, join
 
+#: What wgmma calls its operands.
+_KIND = {**KIND, "float32": "tf32"}
 #: Two highest bits of a matrix descriptor, by swizzle span.
 SWIZZLE_MODE = {128: 1, 64: 2, 32: 3}
 
@@ -41,11 +43,16 @@ def _descriptor(p, at, tile, leading, stride):
     return p.b.or_(p.wide(p.b.lshr(at, p.const(4))), p.const(high - (1 << 64) if high >> 63 else high, p.i64))
 
 
+def _depth(operand):
+    """Depth of one multiplication: 32 bytes of a row."""
+    return 8 if operand.dtype == "float32" else 16
+
+
 def _k_step(tile, k, transposed_read):
-    """Byte offset of the k-th 16 columns (K-major) or rows (N-major, ``transposed_read``) of an operand."""
+    """Byte offset of the k-th columns (K-major) or rows (N-major, ``transposed_read``) of an operand that are multiplied at once."""
     if transposed_read:
         return k * 16 * tile.swizzle
-    panel, inside = divmod(k * 16, tile.panel)
+    panel, inside = divmod(k * _depth(tile), tile.panel)
     return panel * tile.rows * tile.swizzle + inside * tile.itemsize
 
 
@@ -83,8 +90,9 @@ def mma(acc, a, b, add=True, b_transposed=False, rows=None):
 
     Args:
         acc: accumulator [m, n].
-        a: shared tile (m, k), bfloat16 or float16; or an operand [m, k] in registers (``as_operand``).
-        b: shared tile (k, n), N-major; or with ``b_transposed`` (n, k), K-major, of which the transpose is multiplied.
+        a: shared tile (m, k), bfloat16, float16 or float32; or an operand [m, k] in registers (``as_operand``). Of float32 the tensor cores
+            take the 10 highest bits of the mantissa (tf32); the others are cut off.
+        b: shared tile (k, n), N-major; or with ``b_transposed`` (n, k), K-major, of which the transpose is multiplied: float32 must be.
         add: bool; False ignores what acc held.
         b_transposed: constant bool.
         rows: of ``a`` that matter, the same in all threads; None: all. Blocks of 64 rows beyond them are not multiplied: what acc holds of
@@ -92,7 +100,7 @@ def mma(acc, a, b, add=True, b_transposed=False, rows=None):
 
     Returns: the accumulator, to be used instead of ``acc``. ContractError if shapes or dtypes do not fit.
 
-    PTX: wgmma.mma_async m64nNk16, float32 accumulation, wgmma.commit_group; a branch for each number of blocks.
+    PTX: wgmma.mma_async m64nNk16, m64nNk8 of tf32, float32 accumulation, wgmma.commit_group; a branch for each number of blocks.
     """
     return acc.multiply(a, b, add, b_transposed, rows)
 
@@ -104,25 +112,27 @@ def _check_mma(acc, a, b, by_row):
     (m, k), n, kb = a.shape, *(b.shape if by_row else b.shape[::-1])
     need((m, n) == (acc.rows, acc.cols) and k == kb, f"{b.role.name}: mma of {a} and {b}{' transposed' if by_row else ''} into {acc}. "
          "Shapes must be (m, k), (k, n) and (m, n).")
-    need(k % 16 == 0 and a.dtype == b.dtype and a.dtype in KIND, f"{b.role.name}: mma of {a.dtype} {a} and {b.dtype} {b}. Both are "
-         "bfloat16 or both float16, with a multiple of 16 columns of a.")
+    need(a.dtype == b.dtype and a.dtype in _KIND and k % _depth(a) == 0, f"{b.role.name}: mma of {a.dtype} {a} and {b.dtype} {b}. Both are "
+         "bfloat16 or float16, with a multiple of 16 columns of a, or float32, with a multiple of 8.")
+    need(a.dtype != "float32" or by_row, f"{b.role.name}: mma of float32 {b} along its rows. The tensor cores take float32 along the "
+         "depth. Load B as (n, k) and pass b_transposed=True.")
 
 
 def _products(acc, a, b, by_row, blocks):
     """PTX of all steps for the first blocks of 64 rows, a group of its own."""
-    count, width, steps, lines = acc.size, acc.cols // 2, a.shape[1] // 16, []
+    count, width, steps, lines = acc.size, acc.cols // 2, a.shape[1] // _depth(a), []
+    kind = f"k{_depth(a)}.f32.{_KIND[a.dtype]}.{_KIND[b.dtype]}"
     for step in range(steps):
         lines.append(f"add.u32 x, lb, {_k_step(b, step, not by_row) >> 4}; mov.b64 db, {{x, g}};")
         for block in range(blocks):
             if is_operand(a):
                 pairs = 2 * count + (block * steps + step) * 4
-                source, trans = "{" + ", ".join(f"${pairs + i}" for i in range(4)) + "}", f"{int(not by_row)}"
+                source, trans = "{" + ", ".join(f"${pairs + i}" for i in range(4)) + "}", f", {int(not by_row)}"
             else:
                 lines.append(f"add.u32 x, la, {(_k_step(a, step, False) + block * 64 * a.swizzle) >> 4}; mov.b64 da, {{x, h}};")
-                source, trans = "da", f"0, {int(not by_row)}"
+                source, trans = "da", f", 0, {int(not by_row)}" if a.dtype in KIND else ""
             sums = ", ".join(f"${block * width + i}" for i in range(width))
-            lines.append(f"wgmma.mma_async.sync.aligned.m64n{acc.cols}k16.f32.{KIND[a.dtype]}.{KIND[b.dtype]} {{{sums}}}, {source}, db, "
-                         f"{1 if step else 'p'}, 1, 1, {trans};")
+            lines.append(f"wgmma.mma_async.sync.aligned.m64n{acc.cols}{kind} {{{sums}}}, {source}, db, {1 if step else 'p'}, 1, 1{trans};")
     return [*lines, "wgmma.commit_group.sync.aligned;"]
 
 

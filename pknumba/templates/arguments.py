@@ -47,8 +47,9 @@ def check(name, kernel, world, A, B, out, config, stream, rows=None):
         if len(x.shape) != 2:
             raise ShapeError(f"{name}: {label} has shape {_text(x.shape)}. It must be a matrix. Reshape it to two dimensions.",
                              shape=_text(x.shape))
-        if x.dtype not in DTYPES:
-            raise DTypeError(f"{name}: {label} is {x.dtype}. It must be {' or '.join(DTYPES)}. Convert it first.", dtype=x.dtype)
+        if x.dtype not in kernel.config.dtypes:
+            raise DTypeError(f"{name}: {label} is {x.dtype}. It must be {' or '.join(kernel.config.dtypes)}. Convert it first.",
+                             dtype=x.dtype)
     if a.shape[1] != b.shape[0]:
         raise ShapeError(f"{name}: A {_text(a.shape)} and B {_text(b.shape)} do not multiply. A's columns must equal B's rows. "
                          "Transpose one of them.")
@@ -56,13 +57,16 @@ def check(name, kernel, world, A, B, out, config, stream, rows=None):
         raise DTypeError(f"{name}: A is {a.dtype} and B is {b.dtype}. Both must have one dtype. Convert one.")
     check_rows(name, "A", a.shape, a.strides, a.dtype)
     transposed = is_transposed(b)
+    if a.dtype == "float32" and not transposed and 0 not in b.shape:
+        raise LayoutError(f"{name}: B is float32 and row-major. The tensor cores take float32 along the depth. Pass the transpose of a "
+                          "row-major (N, K) array.", strides=_text(b.strides))
     check_rows(name, "B", b.shape[::-1] if transposed else b.shape, b.strides[::-1] if transposed else b.strides, b.dtype)
     m = _whole(name, kernel, world, a, rows)
     c = check_out(name, world, out, a.dtype, kernel.form.result(m, b.shape[1], world))
     for label, x in (("A", a), ("B", b)):
         check_apart(name, c, x, c, False, label)
     if config is not None:
-        config.replace(dtype=a.dtype, b_transposed=transposed).check()
+        config.of(a.dtype, transposed).check()
     stream_source(world, stream, A)()
     return Operands(a, b, c, m, transposed, out.number if is_symmetric(out) and kernel.shares_result() else 0)
 
@@ -155,8 +159,10 @@ def home(name, world, label, x):
 
 
 def is_transposed(b):
-    """Whether B is the transpose of a row-major array; where both readings are right it is not."""
+    """Whether B is the transpose of a row-major array; where both readings are right it is not, or, of float32, it is."""
     size = ITEMSIZE[b.dtype]
+    if b.dtype == "float32":
+        return b.shape[0] <= 1 or b.strides[0] == size
     return b.shape[1] > 1 and b.strides[1] != size and (b.shape[0] == 1 or b.strides[0] == size)
 
 

@@ -61,7 +61,7 @@ class MultiplyCall(Steps):
             return
         lines = _lines(a), _lines(b, transposed)
         self.transposed = transposed or k == 0
-        cfg = self._config(config, m, n, max(k, 1), a.dtype, lines).replace(b_transposed=self.transposed)
+        cfg = self._config(config, m, n, max(k, 1), a.dtype, lines)
         cfg.check()
         kernel = self.kernel = self.kernel.for_config(cfg)      # _config may have chosen a simpler one
         sms = self._sms()
@@ -121,7 +121,7 @@ class MultiplyCall(Steps):
         elif config is None:
             config = configs.best(m, n, k, sms, kernel.defaults(), self.world.size, lines)
             check_sms(kernel, config, sms)
-        return config.replace(dtype=dtype)
+        return config.of(dtype, self.transposed)
 
     def _tuned(self, ask, m, n, k, dtype):
         """What a tuner found for the public function on this card: ``ask`` is a function of ``config.kept``."""

@@ -41,7 +41,7 @@ def locked(x):
 #: name -> (changes of the call, error, words of the message). Values are made anew for each call; ``fields`` are the
 #: configuration's.
 WRONG = {
-    "dtype of A": (dict(A=lambda: ones(M, K, dtype="f4")), DTypeError, ("A is float32", "bfloat16 or float16")),
+    "dtype of A": (dict(A=lambda: ones(M, K, dtype="f8")), DTypeError, ("A is float64", "bfloat16 or float16 or float32")),
     "dtype of B": (dict(B=lambda: ones(K, N, dtype="i4")), DTypeError, ("B is int32",)),
     "two dtypes": (dict(B=lambda: ones(K, N, dtype="f2")), DTypeError, ("bfloat16", "float16")),
     "dtype of out": (dict(out=lambda: ones(M, N, dtype="f2")), DTypeError, ("out is float16",)),

@@ -40,6 +40,8 @@ def cases():
         fields += [dict(b_transposed=i > 0, **f) for i, (f, _) in enumerate(choosing._BETWEEN)] if kernel is Gemm else []
         for f in {repr(family(**f)): f for f in fields}.values():
             yield pytest.param(kernel, family(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
+    for kernel, more in ((Gemm, {}), (GemmAllReduceInside, {"intra_sm": True})):
+        yield pytest.param(kernel, kernel.config(**SHIPPED[0], **more).of("float32", True), id=f"{kernel.__name__}-float32")
     for f in SPLIT:
         yield pytest.param(SplitGemm, GemmConfig(split_k=True, **f), id=f"SplitGemm-{f['tile_n']}-{f['cluster']}")
     for f in SLICED:
@@ -82,14 +84,19 @@ def test_cubin(kernel, cfg, disassemble):
 
 def expect_instructions(kernel, cfg, record, code, counts):
     """As many of each as the configuration says."""
-    shape, products = f"HGMMA.64x{cfg.tile_n}x16.F32", code.find("HGMMA")
+    depth = 8 if cfg.dtype == "float32" else 16
+    shape, products = f"HGMMA.64x{cfg.tile_n}x{depth}.F32", code.find("HGMMA")
     blocks = cfg.part_m // 64
     made = blocks * (blocks + 1) // 2 if issubclass(kernel, Grouped) else blocks       # each number of blocks with rows has its own code
-    assert len(products) == cfg.tile_k // 16 * made, "one product of a stage, not unrolled"
+    assert len(products) == cfg.tile_k // depth * made, "one product of a stage, not unrolled"
     for name in (code.instructions[n].name for n in products):
-        assert name.startswith(shape) and (".BF16" in name) == (cfg.dtype == "bfloat16"), name
+        assert name.startswith(shape) and {"bfloat16": ".BF16", "float32": ".TF32"}.get(cfg.dtype, ".F32") in name, name
+        assert (".BF16" in name) == (cfg.dtype == "bfloat16"), name
     moves, inside = cfg.part_m // 64 * cfg.share_n // 16, issubclass(kernel, GemmReduceScatterInside)
-    assert counts["STSM"] == moves * (1 + inside) and counts["LDSM"] == moves * inside, "sums are added to what came, or stored alone"
+    if depth == 16:
+        assert counts["STSM"] == moves * (1 + inside) and counts["LDSM"] == moves * inside, "sums are added to what came, or stored alone"
+    else:
+        assert len(code.find("STS.64")) == 4 * moves * (1 + inside) + 1, "and the launch's context"
     assert bool(counts["UBLKCP"]) == cfg.split_k, "sums are sent by the copy engine"
     stores = "UTMAREDG" if cfg.adds else "UTMASTG"
     assert counts["UTMALDG"] >= 2 and counts[stores] >= 1 and counts["UTMACMDFLUSH"] == counts["UTMASTG"] + counts["UTMAREDG"]
@@ -132,7 +139,7 @@ def expect_cluster(cfg, code):
 
 def expect_panels_handed_over(code):
     """stmatrix, then the proxy fence of every thread, then the warpgroup's barrier, then one arrival."""
-    last = code.find("STSM")[-1]
+    last = (code.find("STSM") or code.find("STS.64"))[-1]
     fence, meet, arrive = code.after(last, "FENCE.VIEW.ASYNC"), code.after(last, "BAR.SYNC"), code.after(last, "SYNCS.ARRIVE")
     assert None not in (fence, meet, arrive) and last < fence < meet < arrive
     guarded = [i for i in code.instructions[meet:arrive] if i.name == "BRA" and i.predicate]
