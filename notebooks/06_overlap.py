@@ -84,7 +84,8 @@ check(lambda waves, c, s: c + (waves - 1) * max(c, s) + s, played, *cases)
 # ## The timeline
 #
 # Rows are roles of two ranks. Compute SMs load (blue below), multiply (green) and store; the storer signals (red) a tile's
-# owner, and its communicators sum that tile while the next ones are multiplied. (The picture shows the beginning.)
+# owner, and its communicators sum that tile while the next ones are multiplied. Of the eight communicators of an SM one is
+# drawn: (+7).
 
 # %%
 few = dict(m=128, n=128, k=256)

@@ -93,11 +93,7 @@ class Loud(GemmAllReduce):
         ...
 
 
-def mended(kernel):
-    return bool(look(kernel, worlds=(1, 2), seeds=4, shrink_s=0, progress=lambda line: None))
-
-
-check(mended, lambda kernel: True, Loud)
+check(Loud, ranks=2, seeds=4)
 
 # %% tags=["solution"]
 class LoudSolved(GemmAllReduce):
@@ -108,7 +104,7 @@ class LoudSolved(GemmAllReduce):
         signal(g.done, task.id, task.owner)
 
 
-check(mended, lambda kernel: True, LoudSolved)
+check(LoudSolved, ranks=2, seeds=4)
 
 # %% [markdown]
 # ## Does every line matter?

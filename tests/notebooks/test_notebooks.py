@@ -10,7 +10,7 @@ import nbformat
 import numpy as np
 import pytest
 
-from pknumba import CommConfig, all_gather
+from pknumba import CommConfig, GemmAllReduce, all_gather
 from pknumba.checking import timeline
 from pknumba.errors import PknumbaError
 from pknumba.teaching import Drawing, Tiny, TinyConfig, check, measure, run
@@ -87,6 +87,8 @@ def test_kernels_are_checked_and_measured():
     good, wrong = check(Tiny, seeds=3), check(Wrong, seeds=3)
     assert good and good.score.moved["own read"] == good.score.moved["own written"] == 5 * 64 * 8 * 4
     assert not wrong and "WrongResult" in repr(wrong)
+    extended = check(GemmAllReduce, ranks=2, seeds=1)
+    assert extended and "1 schedules, exact results" in repr(extended) and extended.score is None, "no toy to measure"
     slow, fast = (measure(Tiny, stages=n, tiles=8, sms=1).seconds for n in (1, 4))
     assert fast < 0.75 * slow, "more buffers hide latency"
     assert "<svg" in good.score.picture("t")._repr_svg_() and " µs</text>" in good.score.picture("t").text
