@@ -104,7 +104,7 @@ def case(world, shape, dtype, causal, built, args):
         protocol.write(args.out, "attention", shape, dtype, times[name], "cuDNN (torch scaled_dot_product_attention)", times["cudnn"],
                        error, config=vars(config), chosen="by width" if name == "chosen" else "by flag", how=how, sets=len(sets),
                        layout="causal" if causal else "full", tflops=rate[name], baseline_tflops=rate["cudnn"],
-                       **protocol.energy(args, variants, est, name, "cudnn"))
+                       flash2_tflops=rate.get("flash2"), **protocol.energy(args, variants, est, name, "cudnn"))
     return right
 
 
