@@ -146,8 +146,9 @@ def watch(tool, names, args):
     command += ["--under", tool] if tool else []
     if tool not in (None, "poison"):
         command = ["compute-sanitizer", "--tool", tool, "--destroy-on-device-error", "kernel", "--print-limit", "50", *command]
+    limits = {"PKNUMBA_WAIT_LIMIT_S": "5"} if names[0] in SHOWN else {}         # one of these waits for nobody
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=ROOT,
-                               start_new_session=True)
+                               start_new_session=True, env={**os.environ, **limits})
     with process, ThreadPoolExecutor(1) as pool:
         reading = pool.submit(_read, process.stdout)
         try:

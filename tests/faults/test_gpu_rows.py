@@ -142,11 +142,12 @@ def test_a_thousand_worlds_return_their_memory(monkeypatch):
     from collections import Counter
 
     from pknumba.runtime import function
-    seen, alive, backs = [], Counter(), {back: make for make, back in PAIRS.items()}
+    seen, alive, made, backs = [], Counter(), Counter(), {back: make for make, back in PAIRS.items()}
 
     def call(name, *args, **more):
         result = driver_call(name, *args, **more)
         alive[backs.get(name, name)] += -1 if name in backs else name in PAIRS
+        made[name] += name in PAIRS
         return result
 
     def use(world):
@@ -167,6 +168,7 @@ def test_a_thousand_worlds_return_their_memory(monkeypatch):
                 seen.append((driver.memory_info()[0], len(os.listdir("/proc/self/fd")), mappings, {n: alive[n] for n in PAIRS}))
     print("free, descriptors, mappings, alive:", seen)
     (free, files, mappings, kept), last = seen
+    assert made["cuMemAlloc_v2"] >= 4000 and made["cuMemHostAlloc"] and made["cuStreamCreate"], made
     assert last[1] <= files and last[2] <= mappings + 40 and last[3] == kept, seen
     if os.environ.get("PKNUMBA_ALONE", "0") == "1":
         assert free - last[0] <= 4 << 20, seen

@@ -39,16 +39,13 @@ def _(counters):
 
 
 @primitive(scope="warp")
-def meet_divided(counters):
-    """One lane enters a barrier for a whole warp in a branch of its own. PTX: bar.sync."""
+def arrive_anywhere(counters):
+    """An arrival on a semaphore that nobody has initialised. PTX: mbarrier.arrive."""
 
 
-@meet_divided.lowering
+@arrive_anywhere.lowering
 def _(counters):
-    def emit(p, at):
-        with p.leader("warp"):
-            p("bar.sync 15, 32;")
-    return emit
+    return lambda p, at: p("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [$0+4096]; }", p.shared_base())
 
 
 @primitive(scope="thread")
@@ -114,12 +111,12 @@ class Alone(Beyond):
         meet_alone(g.wrong)
 
 
-class Divided(Beyond):
-    """A lane that enters a barrier of whole warps alone (synccheck)."""
+class Uninitialised(Beyond):
+    """Arrives on a semaphore that nobody has initialised (synccheck)."""
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        meet_divided(g.wrong)
+        arrive_anywhere(g.wrong)
 
 
 class Unwritten(Beyond):
@@ -185,7 +182,7 @@ class Early(Unordered):
 
 
 #: The tool that must complain -> the kernel. Poison is no kernel's: ``scripts/sanitize.py`` reads memory that nobody wrote.
-CONTROLS = {"memcheck": Beyond, "racecheck": Unordered, "synccheck": Divided, "initcheck": Unwritten}
+CONTROLS = {"memcheck": Beyond, "racecheck": Unordered, "synccheck": Uninitialised, "initcheck": Unwritten}
 #: The tool that is silent about a wrong kernel, or complains of a right one -> the kernel.
 LIMITS = {"memcheck": Clipped, "racecheck": Early, "synccheck": Alone, "initcheck": Copied}
 
