@@ -1,5 +1,8 @@
 """A local world seen from outside: it runs the ranks' code, and is itself no rank."""
 
+from contextlib import nullcontext
+
+from . import later
 from .local import Threads
 from .world import World
 from ..errors import WorldError
@@ -49,7 +52,8 @@ class LocalWorld(World):
             return task
 
         try:
-            return self._run([body(world) for world in self._worlds])
+            with later.ranks_running() if self.executor == "gpu" else nullcontext():
+                return self._run([body(world) for world in self._worlds])
         except BaseException as error:
             self._broken = f"{type(error).__name__} in run"
             self._stop(error)

@@ -2,9 +2,10 @@
 
 import threading
 import weakref
+from functools import partial
 from math import prod
 
-from . import dlpack, driver, dtypes
+from . import dlpack, driver, dtypes, later
 from ..errors import LayoutError, PknumbaError, ShapeError, WorldError
 
 __all__ = ["DeviceArray", "cupy_module", "use_stream", "wrap"]
@@ -37,10 +38,11 @@ class DeviceArray:
         """New uninitialised memory, freed with the array. `device`: number; None: the current one."""
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         device = (driver.current_device() or 0) if device is None else device
+        place = device, getattr(_here, "stream", 0), prod(shape) * dtypes.itemsize(dtype)
         with driver.using(device):
-            pointer = driver.alloc(prod(shape) * dtypes.itemsize(dtype))
+            pointer = later.take(place) or driver.alloc(place[2])
         array = cls(pointer, shape, dtype, device)
-        weakref.finalize(array, _free, pointer, device).atexit = False
+        weakref.finalize(array, later.keep, place, pointer, partial(_free_now, device=device)).atexit = False
         return array
 
     @classmethod
@@ -83,8 +85,6 @@ class DeviceArray:
         self._check()
         stream = getattr(_here, "stream", 0) if stream is None else stream
         with driver.using(self.device):
-            # A copy to ordinary host memory waits inside the driver, where it may keep a rank in another thread from launching.
-            driver.stream_synchronize(stream)
             if target.nbytes:
                 driver.copy_2d(target.ctypes.data, row, self.pointer, pitch, row, rows, stream, "target")
             driver.stream_synchronize(stream)
@@ -132,7 +132,12 @@ class DeviceArray:
 
 
 def _free(pointer, device):
-    """What finalisers do: a lost context has lost the memory too."""
+    """What finalisers do."""
+    later.soon(_free_now, pointer, device)
+
+
+def _free_now(pointer, device):
+    """A lost context has lost the memory too."""
     try:
         with driver.using(device):
             driver.free(pointer)

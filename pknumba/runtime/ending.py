@@ -4,6 +4,7 @@ import sys
 import traceback
 import warnings
 
+from . import later
 from .local import LocalLink
 
 __all__ = ["abandon", "dropped", "end_job"]
@@ -24,7 +25,7 @@ def dropped(here, blocks):
     if sys.is_finalizing():
         return
     if isinstance(here.link, LocalLink):
-        here.link.dropped(lambda: abandon(here, blocks, True))
+        here.link.dropped(lambda: later.soon(abandon, here, blocks, True))
     elif left := abandon(here, blocks):
         warnings.warn(f"World: dropped, not closed; {left} bytes of symmetric memory stay allocated, because peers may use them. "
                       "Close it on every rank.", ResourceWarning, stacklevel=2)

@@ -3,7 +3,7 @@
 import ctypes
 import weakref
 
-from . import driver, libcuda
+from . import driver, later, libcuda
 from ..errors import ConfigError
 
 __all__ = ["Graph"]
@@ -44,7 +44,7 @@ class Graph:
             libcuda.call("cuGraphInstantiateWithFlags", ctypes.byref(run), graph, 0)
             libcuda.call("cuGraphDestroy", graph)
         self._run = run.value
-        self.close = weakref.finalize(self, _destroy, self._run, self.stream, self.device)
+        self.close = weakref.finalize(self, later.soon, _destroy, self._run, self.stream, self.device)
         self.close.atexit = False
 
     def replay(self):

@@ -169,6 +169,11 @@ class LocalDeviceMemory:
             self._unmap_all(block)
             self.link.barrier("close")  # nobody's kernels touch ours
             driver.free(block.pointers[self.link.rank])
+            self._all_free()
+
+    def _all_free(self):
+        """Freeing waits for all kernels of a device: no rank of this process launches one that waits for others before they are through."""
+        self.link.barrier("close")
 
     def abandon(self, block, alone):
         alone = alone or self.link.size == 1
@@ -202,3 +207,6 @@ class IpcDeviceMemory(LocalDeviceMemory):
 
     def _unmap(self, pointer):
         driver.ipc_close(pointer)
+
+    def _all_free(self):
+        """Nothing: a process's kernels are its own."""
