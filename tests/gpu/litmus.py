@@ -234,6 +234,13 @@ def play(world, kernel, rounds):
     return int(workspace.counters["wrong"].values()[0]), seconds
 
 
+def _surroundings():
+    """Card, versions, commit and command, as benchmarks write them down."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    from protocol import surroundings
+    return surroundings()
+
+
 def main():
     """Both kernels on all ranks. Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -248,7 +255,8 @@ def main():
             failed |= wrong > 0
             if world.rank == 0:
                 line = dict(op=f"litmus {kernel.__name__}", rounds=args.rounds, world=world.size, gpus=cards, executor=world.executor,
-                            bytes_compared=4 * WORDS * args.rounds * world.size, wrong_words=wrong, seconds=round(seconds, 2))
+                            bytes_compared=4 * WORDS * args.rounds * world.size, wrong_words=wrong, seconds=round(seconds, 2),
+                            **(_surroundings() if cards else {}))
                 print("FAIL" if wrong else "PASS", json.dumps(line), flush=True)
                 if args.out:
                     with args.out.open("a") as file:
