@@ -201,10 +201,12 @@ class MultiplyCall(Steps):
         """
         if self.world.executor == "interpreter":
             return self._local(c.owner)
+        (rows, cols), width = c.shape, c.shape[1] * ITEMSIZE[c.dtype]
+        if not rows:                                # a share without any: the copy engine knows no such array, so it is one that nobody reads
+            return Matrix(self._scratch(_padded(width)), 1, cols, _padded(width), c.dtype)
         if debug():
             from .debug import guarded
             return guarded(self, c)
-        (rows, cols), width = c.shape, c.shape[1] * ITEMSIZE[c.dtype]
         pitch = _padded(width) if rows == 1 else c.strides[0]
         if c.pointer % _ALIGN == 0 and pitch % _ALIGN == 0 and width % _ALIGN == 0:
             return Matrix(c.pointer, rows, cols, pitch, c.dtype)

@@ -128,13 +128,13 @@ def predict(op, m, n, k, world=1, *, hardware=H200, schedule=None, config=None, 
     Args:
         op: name of a public function. m, n, k: the product of one rank (all rows of A for all_gather_gemm). world: number of ranks, each
             on a card of its own.
-        schedule: of ``OPERATORS[op].moves``; this repository's by default.
+        schedule: of ``OPERATORS[op].moves``; this repository's by default: with ``comm_sms``, "inter".
         config: tile shapes; chosen by ``config.best`` by default. comm_sms: SMs that communicate; the best number by default.
 
     Raises ConfigError for an operator or a schedule that does not exist, or a shape without elements.
     """
     operator = _operator(op)
-    schedule = schedule or operator.ours
+    schedule = schedule or ("inter" if comm_sms and "inter" in operator.moves else operator.ours)
     if schedule not in operator.moves:
         raise ConfigError(f"tuning: {op} has no schedule {schedule!r}. There are {', '.join(operator.moves)}. Use one of these.", op=op)
     if min(m, n, k, world) < 1:

@@ -1,6 +1,7 @@
 """What each operator moves between ranks, in each way of overlapping it with the product."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from ..config import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, GemmReduceScatterConfig, NormConfig
 
@@ -34,14 +35,14 @@ class Operator:
     """A product that communicates, as the model sees it.
 
     Attributes:
-        config: its configuration class. ours: the schedule of this repository's kernel.
+        config: its configuration, as a function of its fields. ours: the schedule of this repository's kernel.
         sends: function (k, ranks) -> (depth, copies) of the SMs that compute and communicate at once: they multiply 2 * depth times for
             each element that they send or fetch, and do that with ``copies`` of it. None: nothing is sent.
         moves: {schedule: function (m, n, k, ranks, hardware) -> Moves}. m x n x k is one rank's product.
         share: of the tensor cores' rate that it reaches, for what is no product of matrices in tiles; 0: as tiles do.
     """
 
-    config: type
+    config: object
     ours: str
     sends: object
     moves: dict
@@ -62,6 +63,8 @@ def _reduce_scatter():
         return 2 * m * n * (size - 1) / size
 
     return {
+        # every SM stores its tiles at their owner, which adds them to its own in registers
+        "within": lambda m, n, k, size, hw: Moves(sent(m, n, size), "tma", order="own last", memory=4 * m * n),
         "intra": lambda m, n, k, size, hw: Moves(sent(m, n, size), "tma_add", order="own last", memory=4 * m * n),
         "switch": lambda m, n, k, size, hw: Moves(2 * m * n, "switch", 2 * m * n / size, _lane(hw, "switch"), memory=2 * m * n),
         "inter": lambda m, n, k, size, hw: Moves(sent(m, n, size), "tma", 2 * m * n, GemmReduceScatterConfig().rate, memory=4 * m * n),
@@ -70,6 +73,8 @@ def _reduce_scatter():
 
 def _all_reduce():
     return {
+        # as the reduce-scatter; owners store their sums to every rank
+        "within": lambda m, n, k, size, hw: Moves(4 * m * n * (size - 1) / size, "tma", memory=4 * m * n),
         # every SM adds its tile at every rank
         "intra": lambda m, n, k, size, hw: Moves(2 * m * n * (size - 1), "tma_add", memory=4 * m * n * size),
         # the switch reads every rank's C once and hands each owner's sum to all
@@ -86,6 +91,8 @@ def _all_gather():
         return 2 * m * k * (size - 1) / size
 
     return {
+        # two more threads of every SM push rows
+        "within": lambda m, n, k, size, hw: Moves(sent(m, k, size), "tma", order="before", memory=2 * sent(m, k, size)),
         # peers' rows are never cached here: each column of tiles reads them over the link again
         "intra": lambda m, n, k, size, hw: Moves(sent(m, k, size) * -(-n // TILE_N), "tma", order="before"),
         "inter": lambda m, n, k, size, hw: Moves(sent(m, k, size), "tma", sent(m, k, size), AllGatherGemmConfig.rate, "before",
@@ -147,9 +154,9 @@ def _norm():
 #: Name of a public function -> what the model knows of it.
 OPERATORS = {
     "gemm": Operator(GemmConfig, "alone", None, {"alone": lambda m, n, k, size, hw: Moves(0, "tma")}),
-    "gemm_all_reduce": Operator(GemmAllReduceConfig, "inter", lambda k, size: (k, size - 1), _all_reduce()),
-    "gemm_reduce_scatter": Operator(GemmReduceScatterConfig, "inter", lambda k, size: (k, 1), _reduce_scatter()),
-    "all_gather_gemm": Operator(AllGatherGemmConfig, "inter", lambda k, size: (TILE_N, 1), _all_gather()),
+    "gemm_all_reduce": Operator(partial(GemmAllReduceConfig, intra_sm=True), "within", lambda k, size: (k, size - 1), _all_reduce()),
+    "gemm_reduce_scatter": Operator(partial(GemmReduceScatterConfig, intra_sm=True), "within", lambda k, size: (k, 1), _reduce_scatter()),
+    "all_gather_gemm": Operator(partial(AllGatherGemmConfig, intra_sm=True), "within", lambda k, size: (TILE_N, 1), _all_gather()),
     "gemm_all_to_all": Operator(GemmConfig, "intra", lambda k, size: (k, 1), _exchange()),
     # m queries of this rank (all its sequences and heads), n keys of all ranks, k twice the head's width: 2 m n k operations. The share is
     # cuDNN's best forward pass on an H200, 677 TFLOP/s at a width of 128, over the rate of a product

@@ -68,4 +68,4 @@ def test_what_cannot_be():
     for config in (GemmConfig(dtype="float32", tile_k=32, b_transposed=False), GemmConfig(dtype="float32", tile_k=16)):
         with pytest.raises(ConfigError, match="float32"):
             config.check()
-    assert GemmConfig(cluster=4, split_k=True).of("float32", True) == GemmConfig(tile_k=32, dtype="float32")
+    assert GemmConfig(slices=4).of("float32", True) == GemmConfig(tile_k=32, dtype="float32")

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pknumba import World, config, gemm, gemm_all_reduce
+from pknumba import World, config, gemm, gemm_all_reduce, gemm_reduce_scatter
 from pknumba.config import GemmConfig
 from pknumba.errors import ConfigError, DriverError, LayoutError, ShapeError, WorldError
 from pknumba.lowering import cache
@@ -28,7 +28,8 @@ def compiler(monkeypatch):
         asked.append(cfg)
         panel = cfg.panel_n
         b = [cfg.tile_n, 64, 128] if cfg.b_transposed else [cfg.tile_k, panel, cfg.b_swizzle]
-        boxes = {"A": [[cfg.part_m * cfg.parts, 64, 128]], "B": [b], "C": [[cfg.part_m * cfg.parts, panel, cfg.c_swizzle]]}
+        c = [cfg.part_m * cfg.parts, panel, cfg.c_swizzle]
+        boxes = {"A": [[cfg.part_m * cfg.parts, 64, 128]], "B": [b], "C": [c], "out": [c]}
         return b"\x7fELF", dict(symbol="k", threads=128 * (cfg.consumers + 1), boxes=boxes, peer_boxes={},
                                 semaphores={"ab_full": [0, cfg.stages]}, counters=list(kernel.all_counters()))
     monkeypatch.setattr(cache, "compiled", compiled)
@@ -206,6 +207,17 @@ def test_all_reduce_of_two_ranks(stub, compiler):  # noqa: F811
         assert "attr6" not in line, "no early start where ranks share a GPU"
         assert int(fields(line)["grid"].split(",")[0]) <= sms
     assert all(getattr(cfg, "comm_sms", 1) == 1 for cfg in compiler), "comm_sms is passed, not compiled"
+
+
+def test_a_share_without_rows(stub, compiler):  # noqa: F811
+    """Its rank takes part, with a map of memory that nobody reads: the copy engine knows no array without elements."""
+    def main(world):
+        return gemm_reduce_scatter(world, array(1, 64), array(64, 136)).shape
+
+    with World.local(2, executor="gpu") as world:
+        assert world.run(main) == [(1, 136), (0, 136)]
+    dims = [fields(line)["dims"] for line in stub.log("cuTensorMapEncodeTiled")]
+    assert dims.count("136,1") == 2, "of C's row and of what stands for none"
 
 
 def test_one_rank_starts_early(world, stub):  # noqa: F811
