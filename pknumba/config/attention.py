@@ -19,7 +19,6 @@ class AttentionConfig(Config):
         consumers: warpgroups of a block; each has ``part_q`` queries of a tile. kv: keys of a block of K and V.
         stages: depth of the rings of K and of V. q_stages: tiles of Q in shared memory; a result takes the place of its tile, so with two
             the next tile comes while this one is computed.
-        ordered: consumers give their products to the tensor cores one behind the other.
         slack: powers of two by which scores may exceed the maximum that weights are relative to, before it is raised.
         width: elements of a head, rounded up to 64; causal; dtype: "bfloat16" or "float16". These are set by the call.
     """
@@ -28,7 +27,6 @@ class AttentionConfig(Config):
     kv: int = 80
     stages: int = 3
     q_stages: int = 2
-    ordered: bool = False
     slack: int = 8
     width: int = 128
     causal: bool = False

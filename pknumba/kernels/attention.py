@@ -2,9 +2,8 @@
 
 from ..config import AttentionConfig
 from ..primitives import (accumulator, arrive, as_float, as_operand, climb, div, exp2, expect, fence_async, fill, fill_rows, i32, least,
-                          line_first, line_pass, line_wait, load_async, log2, mask, maximum, minimum, mma, mma_wait, mod, most, rescale,
-                          ring, row_max, row_numbers, row_shares, row_total, store, store_async, store_async_read_wait, store_rows,
-                          tile_coord, wait)
+                          load_async, log2, mask, maximum, minimum, mma, mma_wait, mod, most, rescale, ring, row_max, row_numbers,
+                          row_shares, row_total, store, store_async, store_async_read_wait, store_rows, tile_coord, wait)
 from ..templates import LCS, attend
 from ..templates.drivers import arranged
 from ..tiles import Semaphore, Tile, shared
@@ -165,24 +164,6 @@ class Attention(LCS):
         return weights, new, total * shrink + row_shares(weights), shrink
 
     @staticmethod
-    def open_line(cfg, s, task):
-        """Consumers give their products to the tensor cores one behind the other, so that each computes weights under the others'."""
-        if cfg.ordered and task.turn == 0:
-            line_first(s, task.part)
-
-    @staticmethod
-    def enter_line(cfg, s, task, step):
-        """This consumer's place in the line for its products of a step. The first block of a task is not in line."""
-        if cfg.ordered:
-            line_wait(s, i32(step - 1 - task.turn), task.part)
-
-    @staticmethod
-    def leave_line(cfg, s, task, step):
-        """It has given its products."""
-        if cfg.ordered:
-            line_pass(s, i32(step - 1 - task.turn), task.part)
-
-    @staticmethod
     def pass_over(cfg, g, s, task, first):
         """Give back the first blocks of a tile, of which the queries from ``first`` on see nothing. Returns how many they were."""
         n = i32(Attention.blocks(cfg, g, task.first, i32(0)) - Attention.blocks_of(cfg, g, first, cfg.part_q, i32(0)))
@@ -192,13 +173,10 @@ class Attention(LCS):
             arrive(s.k_empty[stage])
             wait(s.v_full[stage], phase)
             arrive(s.v_empty[stage])
-            Attention.enter_line(cfg, s, task, i32(task.step + i + 1))
-            Attention.leave_line(cfg, s, task, i32(task.step + i + 1))
         return n
 
     @staticmethod
     def consumer(cfg, g, s, task):              # a warpgroup: queries task.part of the tile
-        Attention.open_line(cfg, s, task)
         o, top, total = fill(cfg.part_q, cfg.width, 0.0), fill_rows(cfg.part_q, -1e30), fill_rows(cfg.part_q, 0.0)
         first, (place, lap) = i32(task.first + task.part * cfg.part_q), ring(task.turn, cfg.q_stages)
         passed = Attention.pass_over(cfg, g, s, task, first) if cfg.causal else i32(0)
@@ -220,11 +198,9 @@ class Attention(LCS):
                 step = i32(step + 1)
                 stage, phase = ring(step, cfg.stages)
                 wait(s.k_full[stage], phase)
-                Attention.enter_line(cfg, s, task, step)
                 scores = mma(accumulator(cfg.part_q, cfg.kv), s.q[place][task.part], s.k[stage], False, True)
                 wait(s.v_full[before], past)
                 o = mma(o, p, s.v[before])
-                Attention.leave_line(cfg, s, task, step)
                 scores = mma_wait(scores, 1)    # the weights of this block are computed under the product above
                 arrive(s.k_empty[stage])
                 start = i32((count - 1 - i) * cfg.kv)

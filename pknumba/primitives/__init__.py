@@ -20,14 +20,14 @@ from .signal import barrier, keep_epoch, signal, signal_all, wait_until
 from .stamps import record, stamp
 from .shares import reduce_shares, store_shares
 from .softmax import as_float, climb, rescale, row_numbers, row_shares, row_total
-from .sync import line_first, line_pass, line_wait, sync, turn_first, turn_pass, turn_wait
+from .sync import sync, turn_first, turn_pass, turn_wait
 from .tile import add_panel, load, load_rows, store, store_rows
 from .tma import (fence_async, load_async, store_add_async, store_async, store_async_read_wait, store_async_wait,
                   store_max_async, store_min_async)
 
 __all__ = ["accumulator", "activate", "add_up", "all_reduce", "announce", "arrive", "as_float", "as_operand", "await_all", "barrier",
            "broadcast", "carry", "cast", "climb", "col_max", "col_sum", "copy_box", "deal", "div", "drop", "entry", "exp2", "expect",
-           "fence_async", "fill", "fill_rows", "i32", "keep_epoch", "least", "line_first", "line_pass", "line_wait", "load", "load_async",
+           "fence_async", "fill", "fill_rows", "i32", "keep_epoch", "least", "load", "load_async",
            "load_multicast", "load_ragged_async", "load_rows", "log2", "look", "mask", "maximum", "minimum", "mma", "mma_wait", "mod",
            "most", "normalise", "over_warps", "post", "put", "record", "reduce", "reduce_box", "reduce_boxes", "reduce_packets",
            "reduce_shares", "rescale", "ring", "row_max", "row_numbers", "row_shares", "row_sum", "row_total", "send_async", "send_box",

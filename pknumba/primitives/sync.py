@@ -1,7 +1,7 @@
 """Order between the workers of one role in a block: meet, or take turns. Named barriers with literal numbers.
 
 Number 0 is the whole block's, 1 to 3 are those of single warpgroups (``fence_async``), ``SYNC`` is ``sync``'s, ``TURNS`` and the
-two after it belong to turns and to lines.
+one after it belong to turns.
 """
 
 from .. import interpreter
@@ -93,77 +93,6 @@ def _(s, part):
     def emit(p, s_at, part):
         with p.when(p.b.icmp_unsigned("==", part, p.const(1))):
             p(f"bar.arrive {TURNS}, 256;")
-    return emit
-
-
-@primitive(scope="warpgroup")
-def line_first(s, part):
-    """Before the first step of a line: it is worker 0's. Called once by each worker of a role that works together.
-
-    Args:
-        s: the block's shared memory; part: ``task.part``.
-
-    PTX: bar.arrive by the last worker, in place of the step before the first.
-    """
-
-
-@line_first.lowering
-def _(s, part):
-    workers = s.role.workers
-
-    def emit(p, s_at, part):
-        if workers > 1:
-            with p.when(p.b.icmp_unsigned("==", part, p.const(workers - 1))):
-                p(f"bar.arrive {TURNS}, 256;")
-    return emit
-
-
-@primitive(scope="warpgroup")
-def line_wait(s, step, part):
-    """One behind the other, in a role that works together: wait until the worker before has called ``line_pass``.
-
-    In the same step, or for worker 0 the last worker in the step before. So one has the tensor cores while others do something else.
-
-    Args:
-        s: the block's shared memory; step: 0, 1, 2, ... without gaps over all tasks, the same for all workers; part: ``task.part``.
-
-    PTX: bar.sync of both warpgroups, literal barrier numbers. Nothing for one worker.
-    """
-    role = interpreter.current().role
-    if role.workers > 1:
-        interpreter.turn_wait(step * role.workers + part)
-
-
-@line_wait.lowering
-def _(s, step, part):
-    return _line(s.role, "sync", 0)
-
-
-@primitive(scope="warpgroup")
-def line_pass(s, step, part):
-    """Let the next worker of the line go on. Pairs with ``line_wait`` of the same step.
-
-    Args:
-        s, step, part: as in ``line_wait``.
-
-    PTX: bar.arrive of both warpgroups, literal barrier numbers. Nothing for one worker.
-    """
-    role = interpreter.current().role
-    if role.workers > 1:
-        interpreter.turn_pass(step * role.workers + part)
-
-
-@line_pass.lowering
-def _(s, step, part):
-    return _line(s.role, "arrive", 1)
-
-
-def _line(role, verb, shift):
-    need(role.together, f"{role.name}: a line of workers that take turns. They are not at the same task. Use turn_wait and turn_pass.")
-
-    def emit(p, s_at, step, part):
-        for i in p.switch(part, role.workers) if role.workers > 1 else ():
-            p(f"bar.{verb} {TURNS + (i + shift) % role.workers}, 256;")
     return emit
 
 

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "
 
 
 CONFIGS = [dict(consumers=2, kv=128, stages=2), dict(consumers=2, kv=160, stages=2, q_stages=1), dict(consumers=1, kv=64),
-           dict(consumers=3, kv=64, slack=0, ordered=True)]
+           dict(consumers=3, kv=64, slack=0)]
 
 
 @pytest.fixture(scope="module", autouse=True)

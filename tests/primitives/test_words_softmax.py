@@ -10,15 +10,12 @@ from .tiny import TinyConfig, ptx
 
 pytestmark = pytest.mark.ptx
 
-CAUSAL = AttentionConfig(causal=True, ordered=True)
+CAUSAL = AttentionConfig(causal=True)
 
 #: Primitive -> (kernel that uses it, configuration, words of its PTX).
 WORDS = {
     "as_float": (Attention, CAUSAL, "mov.b32"),
     "climb": (Attention, CAUSAL, "sub.f32", "setp.gt.f32", "selp.f32"),
-    "line_first": (Attention, CAUSAL, "bar.arrive 8, 256;"),
-    "line_wait": (Attention, CAUSAL, "bar.sync 8, 256;", "bar.sync 9, 256;", "bar.sync 10, 256;"),
-    "line_pass": (Attention, CAUSAL, "bar.arrive 8, 256;", "bar.arrive 9, 256;", "bar.arrive 10, 256;"),
     "rescale": (Attention, CAUSAL, "setp.neu.f32", "vote.sync.any.pred", "mul.f32"),
     "row_numbers": (Attention, CAUSAL, "cvt.rn.f32.s32"),
     "row_shares": (Attention, CAUSAL, "add.f32"),
