@@ -26,10 +26,13 @@ def ways(facts):
 
 
 def _communicates(kernel):
+    """Whether its ranks have memory in common, or its products are spread over ranks."""
+    if getattr(kernel, "symmetric", ()):
+        return True
     try:
         return kernel.communicates()
     except (AttributeError, NotImplementedError):
-        return bool(getattr(kernel, "symmetric", ()))
+        return False
 
 
 def reach(facts):

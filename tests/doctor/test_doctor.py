@@ -11,7 +11,7 @@ import pytest
 from pknumba import doctor
 from pknumba.doctor import installed
 from pknumba.doctor.examination import compared
-from pknumba.doctor.operators import operators
+from pknumba.doctor.operators import operators, ways
 from pknumba.runtime import survey
 
 from ..runtime.conftest import mpirun, stub, stub_library  # noqa: F401 - fixtures
@@ -51,6 +51,8 @@ def test_every_operator_is_told():
     public = {n for n in pknumba.__all__ if pknumba._HOMES.get(n) == "kernels" and n[0].islower()
               and "world" in inspect.signature(getattr(pknumba, n)).parameters}
     assert set(operators()) == public
+    together = {row["operator"]: row["together"] for row in ways({"executor": "gpu"})}
+    assert {n for n, said in together.items() if said == "every rank by itself"} == {"gemm", "grouped_gemm", "attention"}
 
 
 def test_two_devices_and_their_peers(stub, quick, monkeypatch):

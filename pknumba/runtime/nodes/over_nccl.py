@@ -1,5 +1,6 @@
 """The engine of NVIDIA's library: device memory to device memory, in the order of streams."""
 
+import re
 import time
 from collections import deque
 
@@ -26,7 +27,8 @@ def importable():
         return False, f"{type(why).__name__}: {why}"
     if found.libnccl is None:
         return False, f"nccl4py {found.nccl4py} finds no libnccl: pip install nvidia-nccl-cu13"
-    return True, f"NCCL {found.libnccl}, nccl4py {found.nccl4py}"
+    version = re.match(r"[\d.]*", str(found.libnccl))[0] or found.libnccl          # what follows says where it lies
+    return True, f"NCCL {version}, nccl4py {found.nccl4py}"
 
 
 class NcclEngine(Engine):
