@@ -120,7 +120,7 @@ def _check_mma(acc, a, b, by_row):
 
 def _products(acc, a, b, by_row, blocks):
     """PTX of all steps for the first blocks of 64 rows, a group of its own."""
-    count, width, steps, lines = acc.size, acc.cols // 2, a.shape[1] // _depth(a), []
+    count, width, steps, lines = acc.size, acc.cols // 2, a.shape[1] // _depth(a), ["wgmma.fence.sync.aligned;"]
     kind = f"k{_depth(a)}.f32.{_KIND[a.dtype]}.{_KIND[b.dtype]}"
     for step in range(steps):
         lines.append(f"add.u32 x, lb, {_k_step(b, step, not by_row) >> 4}; mov.b64 db, {{x, g}};")
@@ -142,7 +142,7 @@ def _mma_text(acc, a, b, by_row, counted):
     most, at_b = acc.rows // 64, 2 * acc.size + (a.size if is_operand(a) else 1)
     first = "" if is_operand(a) else f"mov.b64 {{la, h}}, ${at_b - 1};"
     lines = [f"{{ .reg .b64 da, db; .reg .b32 la, lb, h, g, x; .reg .pred p, q; setp.ne.b32 p, ${at_b + 1}, 0; {first} "
-             f"mov.b64 {{lb, g}}, ${at_b}; wgmma.fence.sync.aligned;"]
+             f"mov.b64 {{lb, g}}, ${at_b};"]
     for blocks in range(1, most if counted else 1):
         lines += [f"setp.gt.s32 q, ${at_b + 2}, {64 * blocks}; @q bra OVER{blocks};", *_products(acc, a, b, by_row, blocks),
                   f"bra DONE; OVER{blocks}:"]
