@@ -13,13 +13,15 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "notebooks").glob("*.md")),
              *sorted(p for p in (ROOT / "docs").rglob("*.md") if p.name != "deployment.md")]
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: What has its own tests (tests/scripts/test_shell.py, tests/checking/test_command.py, test_mps.py), needs a GPU, or writes to the
-#: repository.
+#: Blocks that show what a terminal says: what was typed begins with a dollar.
+CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: What has its own tests (tests/scripts/test_shell.py, tests/checking/test_command.py, test_mps.py, tests/ahead), needs a GPU, or writes
+#: to the repository.
 ELSEWHERE = ("./scripts/demo", "./scripts/test", "./scripts/setup", "source .venv/bin/activate", "./scripts/mps", "python benchmarks/",
-             "mpirun -n 2 python benchmarks/", "jupyter ", "pip install",
+             "mpirun -n 2 python benchmarks/", "jupyter ", "pip install", "PKNUMBA_BUNDLE=", "python -m pknumba check turn.py:",
              "python -m pknumba check kernels.py:MyKernel --mutate")
 #: What needs a GPU, and is run on one by tests/gpu/test_documents_gpu.py.
-MEASURES = (" --gpu", "scripts/tune.py")
+MEASURES = (" --gpu", "scripts/tune.py", "torchrun ")
 #: Commands that go on for as long as there is something to try: here for a second.
 ENDLESS = "python -m pknumba check"
 #: What a reader has written when he is told to check kernels.py.
@@ -48,8 +50,10 @@ def commands(wanted):
     """{command: document} of every line of the shell blocks that is wanted(command), each once."""
     seen = {}
     for path in DOCUMENTS:
-        for text in SHELL.findall(path.read_text()):
-            for line in text.replace("\\\n", " ").splitlines():
+        text = path.read_text()
+        typed = ["\n".join(re.findall(r"^\$ (.*)$", shown, re.MULTILINE)) for shown in CONSOLE.findall(text)]
+        for block in SHELL.findall(text) + typed:
+            for line in block.replace("\\\n", " ").splitlines():
                 command = line.split("  #")[0].strip()
                 if command and not command.startswith("#") and wanted(command):
                     seen.setdefault(command, path.relative_to(ROOT).as_posix())
@@ -83,6 +87,8 @@ def on_a_cpu(command):
 
 @pytest.mark.parametrize("command", parameters(on_a_cpu))
 def test_runs_as_printed(command, folder):
+    if "tensor_parallel.py" in command:
+        pytest.importorskip("torch")
     command += " --limit 1" if command.startswith(ENDLESS) else ""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "PRTE_", "PMI_"))}

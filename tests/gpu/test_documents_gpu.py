@@ -15,7 +15,8 @@ from .test_gemm_all_reduce_gpu import bounded
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: What installs something, writes to the repository, or is the suite itself; and mutants, which are interpreted.
-ELSEWHERE = ("./scripts/test", "./scripts/setup", "pip install", "jupyter ", "python benchmarks/table.py",
+ELSEWHERE = ("./scripts/test", "./scripts/setup", "pip install", "jupyter ", "PKNUMBA_BUNDLE=", "python benchmarks/table.py",
+             "python -m pknumba check turn.py:",
              "python -m pknumba check kernels.py:MyKernel --mutate")
 #: What measures for minutes: as printed it runs on a machine of its own.
 MEASURES = ("benchmarks/", "scripts/tune.py")
