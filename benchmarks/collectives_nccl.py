@@ -2,8 +2,8 @@
 
     mpirun -n 2 python benchmarks/collectives_nccl.py
 
-A size is the bytes of the larger of a rank's two arrays. Ours reads a symmetric array; ``ordinary_us`` is the same call on an ordinary
-one, which it copies first. Up to 1 MiB both sides replay a CUDA graph of calls in a row (kernels alone), and ``*_eager_us`` is what eager
+A size is the bytes of the larger of a rank's two arrays. Ours reads and writes symmetric arrays; ``ordinary_us`` is the same call on
+ordinary ones. Up to 1 MiB both sides replay a CUDA graph of calls in a row (kernels alone), and ``*_eager_us`` is what eager
 calls take, host time included; above, calls in a row. Results are checked first.
 """
 
@@ -33,27 +33,31 @@ class Collective:
         self.x = torch.full(given, world.rank + 1, dtype=torch.bfloat16, device="cuda")
         self.memory = world.symmetric(given, "bfloat16")
         protocol.as_torch(self.memory.local).copy_(self.x)
+        self.results = world.symmetric(gotten, "bfloat16")
         self.out, self.theirs_out = (torch.empty(gotten, dtype=torch.bfloat16, device="cuda") for _ in range(2))
 
-    def ours(self, x=None):
-        """Ours, of the symmetric array."""
-        stream = torch.cuda.current_stream().cuda_stream           # a symmetric array does not say which stream works on it
-        getattr(pknumba, self.name)(self.world, self.memory if x is None else x, out=self.out, stream=stream)
+    def ours(self):
+        """Ours, of symmetric arrays."""
+        self._call(self.memory, self.results)
 
     def ordinary(self):
-        """Ours, of an ordinary one."""
-        self.ours(self.x)
+        """Ours, of ordinary ones."""
+        self._call(self.x, self.out)
+
+    def _call(self, x, out):
+        stream = torch.cuda.current_stream().cuda_stream           # a symmetric array does not say which stream works on it
+        getattr(pknumba, self.name)(self.world, x, out=out, stream=stream)
 
     def right(self):
         """Whether ours equals theirs, which NCCL's users trust."""
-        self.ours(), self.theirs()
+        self.ours(), self.ordinary(), self.theirs()
         self.world.synchronize()
         torch.cuda.synchronize()
-        return bool((self.out == self.theirs_out).all())
+        return all(bool((found == self.theirs_out).all()) for found in (self.out, protocol.as_torch(self.results.local)))
 
     def close(self):
         """Give symmetric memory back."""
-        self.memory.close()
+        self.memory.close(), self.results.close()
 
 
 class AllReduce(Collective):

@@ -3,8 +3,8 @@
 from ..primitives import copy_box, mod, send_box, take_boxes
 from ..templates import Comm, Parcels, communicate
 from ..templates.collected import axis_of
-from ..templates.comm import Push
 from ..templates.geometry import Form
+from ..templates.push import Push
 
 
 class AllGatherParcels(Parcels):

@@ -4,12 +4,10 @@ from ..errors import ConfigError, UnsupportedError
 from ..primitives import copy_box, i32, mod, reduce_box, reduce_packets, send_packets
 from ..templates import Comm, Packets, communicate
 from ..templates.agreement import links
-from ..templates.comm import Push
+from ..templates.comm import sent_at_once
 from ..templates.geometry import Box, Form
+from ..templates.push import Push
 from ..tiles import ITEMSIZE
-
-#: Bytes that one rank sends at most in one shot, all peers together: beyond it two shots move less.
-ONE_SHOT = 512 * 1024
 
 
 class AllReducePush(Push):
@@ -19,7 +17,7 @@ class AllReducePush(Push):
     write to it at once.
     """
 
-    operator, in_place, most, again, meets = "all_reduce", True, 4, True, False
+    operator, in_place, most, again, meets, waves = "all_reduce", True, 4, True, False, 4
     tensors, symmetric = ("X", "S", "T", "Y"), ("S", "T")
 
     @staticmethod
@@ -100,9 +98,9 @@ class AllReduce(Comm):
     @classmethod
     def variant(kernel, call, cfg):
         """One shot for few neighbouring elements."""
-        few = call.form_bytes * call.world.size <= ONE_SHOT
+        few = call.form_bytes * call.world.size <= sent_at_once(call.world)
         if call.box.single and (cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto"):
-            return OneShot, cfg
+            return OneShot, OneShot.sized(call, cfg)
         if cfg.multicast and call.world.executor == "gpu":
             raise UnsupportedError("all_reduce: algorithm multimem. It needs memory with a multicast address, which worlds do not make "
                                    "yet. Use another algorithm.")

@@ -82,7 +82,9 @@ class AllReduceRmsNorm(Comm):
         few = call.form_bytes * call.box.rows * call.world.size <= ONE_SHOT
         if cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto":
             kernel = OneShotRmsNorm
-        return super(AllReduceRmsNorm, kernel).variant(call, cfg.replace(algorithm="auto"))
+        kernel, cfg = super().variant(call, cfg.replace(algorithm="auto"))
+        small = call.given is None and cfg.warps < kernel.config().warps            # blocks, of which several are on an SM
+        return kernel, cfg.replace(unroll=2) if small else cfg
 
     @classmethod
     def copies(kernel, x_symmetric, out_symmetric, residual, weight, h_symmetric):
@@ -97,8 +99,8 @@ class AllReduceRmsNorm(Comm):
 
     @classmethod
     def blocks(kernel, call, numbers):
-        """A row each, as far as there are SMs."""
-        return min(numbers["rows"], call.least_sms())
+        """A row each, as far as there are SMs: as ``Comm.blocks``."""
+        return min(numbers["rows"], kernel.most_blocks(call))
 
     @classmethod
     def views(kernel, call, x, out, y):

@@ -4,8 +4,8 @@ from ..errors import LayoutError, ShapeError
 from ..primitives import copy_box, entry, i32, mod, send_box, take_boxes
 from ..templates import Comm, Parcels, communicate
 from ..templates.collected import axis_of, share_of, splits_of
-from ..templates.comm import Push
 from ..templates.geometry import Form, Ragged, is_contiguous
+from ..templates.push import Push
 from ..tiles import ITEMSIZE
 
 

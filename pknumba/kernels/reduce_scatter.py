@@ -4,8 +4,8 @@ from ..primitives import copy_box, mod, reduce_box, reduce_boxes, send_box
 from ..templates import Comm, Parcels, communicate
 from ..templates.agreement import links
 from ..templates.collected import axis_of, share_of
-from ..templates.comm import Push
 from ..templates.geometry import Form
+from ..templates.push import Push
 
 
 class ReduceScatterParcels(Parcels):
@@ -24,7 +24,7 @@ class ReduceScatterParcels(Parcels):
 class ReduceScatterPush(Push):
     """Every rank writes each its share, to memory of the world, and combines what it got."""
 
-    operator, most = "reduce_scatter", 4
+    operator, most, waves = "reduce_scatter", 4, 4
     tensors, symmetric = ("X", "S", "Y"), ("S",)
 
     @staticmethod

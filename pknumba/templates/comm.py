@@ -8,8 +8,18 @@ from ..config import CommConfig
 from ..errors import ConfigError
 from ..primitives import announce, await_all, copy_box, div, i32, mod, sync, tick, times
 from ..tiles import ITEMSIZE, Role, Task, shared
+from .agreement import links
 from .base import Template
 from .geometry import UNIT, Box, contiguous
+
+#: Warps of a block where ranks share a card and have much to move.
+_SHARED = 4
+
+
+def sent_at_once(world):
+    """Bytes that one rank sends at most in packets, all peers together: beyond it two trips of half as many take less time."""
+    return (2 << 20) if links(world) else 512 * 1024
+
 
 
 class Comm(Template):
@@ -30,8 +40,8 @@ class Comm(Template):
     again = False
     #: Whether ranks meet before they communicate. Not where what they then write to has been read before the last meeting of any call.
     meets = True
-    #: The kernel for little data, or None; bytes of boxes that one rank sends at most for it.
-    small, few = None, 512 * 1024
+    #: The kernel for little data, or None.
+    small = None
     #: The kernel in which ranks write to each other (``algorithm="push"``), or None.
     push = None
 
@@ -116,15 +126,16 @@ class Comm(Template):
     @classmethod
     def variant(kernel, call, cfg):
         """(kernel, configuration) for a call: how much a lane moves at once, and whether in packets, depends on how much there is."""
-        few = call.box.numbers[-1] * UNIT * call.world.size <= kernel.few
+        few = call.box.numbers[-1] * UNIT * call.world.size <= sent_at_once(call.world)
         if kernel.small and (cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto"):
-            return kernel.small, cfg
+            return kernel.small, kernel.small.sized(call, cfg)
         if kernel.push and (cfg.algorithm == "push" or cfg.algorithm == "auto" and kernel.push.suits(call)):
             kernel = kernel.push
             kernel.prepare(call)
         if call.given is None:
             many = kernel.work(call) >= 32 * kernel.most * cfg.warps * call.least_sms()
-            cfg = cfg.replace(unroll=kernel.most if many else kernel.most // 4)
+            warps = _SHARED if many and not links(call.world) else cfg.warps
+            cfg = cfg.replace(unroll=kernel.most if many else kernel.most // 4, warps=warps)
         if cfg.unroll > kernel.most:
             raise ConfigError(f"{kernel.operator}: unroll = {cfg.unroll}. A lane has registers for {kernel.most} units. Use that or less.")
         return kernel, cfg
@@ -143,7 +154,13 @@ class Comm(Template):
     @classmethod
     def blocks(kernel, call, numbers):
         """How many blocks, where the configuration leaves it open; the same on every rank."""
-        return min(-(-numbers["pieces"] // call.cfg.warps), call.least_sms())
+        return min(-(-numbers["pieces"] // call.cfg.warps), kernel.most_blocks(call))
+
+    @classmethod
+    def most_blocks(kernel, call):
+        """Small blocks are several on an SM, where there is room for one more: ranks that share a card have the SMs that they are promised
+        only nearly, and a block that must wait until another ends makes a call last twice as long."""
+        return call.least_sms() * max(1, 3 * _SHARED // call.cfg.warps)
 
     @classmethod
     def count(kernel, counter, size, blocks, pieces):
@@ -157,43 +174,19 @@ class Comm(Template):
         return dict(X=call.private(call.x, call.box.x), S=s, Y=call.private(y, call.box.y))
 
 
-class Push(Comm):
-    """A kernel in which ranks write to each other: the result itself where that is symmetric, else to memory of the world."""
-
-    tensors, symmetric = ("X", "Y"), ("Y",)
-
-    @staticmethod
-    def copy_in(cfg, g, s, task):
-        """Nothing: peers read nothing."""
-
-    @classmethod
-    def suits(kernel, call):
-        """Whether it is chosen for a call, alike on every rank. Here: wherever results are symmetric, since nothing is copied then."""
-        return call.out_symmetric
-
-    @classmethod
-    def prepare(kernel, call):
-        """Raise ConfigError for a call that it cannot do."""
-        if not call.out_symmetric:
-            raise ConfigError(f"{kernel.operator}: algorithm push. Ranks write to each other's out, which is no symmetric array here. "
-                              "Pass one made by world.symmetric, or another algorithm.")
-
-    @classmethod
-    def copies(kernel, x_symmetric, out_symmetric):
-        """None."""
-        return {}
-
-    @classmethod
-    def views(kernel, call, x, out, y):
-        """Two arrays."""
-        return dict(X=call.private(call.x, call.box.x), Y=call.shared(out, call.box.y))
-
-
 class Packets(Comm):
     """A kernel of little data, which every rank sends in packets to whoever reads them: its communicator needs no handshake, and peers
     touch nothing but its ``inbox``."""
 
     counters = ("calls", "arrived")
+
+    @classmethod
+    def sized(kernel, call, cfg):
+        """The configuration with as few warps in a block as there are SMs for: those of one SM are in each other's way."""
+        if call.given is not None:
+            return cfg
+        needed = kernel.values(call)["pieces"] / call.least_sms()
+        return cfg.replace(warps=next((warps for warps in (4, 8) if warps >= needed), cfg.warps))
 
     @classmethod
     def driver(kernel, role):
