@@ -1,6 +1,7 @@
 """Timelines of a traced run: a few lines of text, a Chrome trace, an SVG."""
 
 import json
+import textwrap
 from html import escape
 from itertools import groupby
 
@@ -131,6 +132,7 @@ def _legend(x, y, kinds):
 
 
 def _document(title, width, height, parts):
+    lines = textwrap.wrap(title, width // 7, max_lines=2, placeholder=" ...")
+    words = "".join(f'<text x="10" y="{(22, 15)[len(lines) > 1] + 16 * i}" font-size="13">{escape(t)}</text>' for i, t in enumerate(lines))
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="11">'
-            f'<rect width="100%" height="100%" fill="white"/><text x="10" y="22" font-size="14">{escape(title)}</text>'
-            + "".join(parts) + "</svg>")
+            f'<rect width="100%" height="100%" fill="white"/>{words}' + "".join(parts) + "</svg>")

@@ -101,7 +101,7 @@ class Failure:
         folder.mkdir(parents=True, exist_ok=True)
         files = {"report.txt": self.text() + "\n"}
         if self.attempt:
-            title = f"{type(self.attempt.error).__name__}: {str(self.attempt.error).splitlines()[0][:150]}"
+            title = f"{type(self.attempt.error).__name__}: {str(self.attempt.error).splitlines()[0].split('. ')[0]}"
             events = self.attempt.events + self._unended()
             files["timeline.svg"] = timeline.svg(events, title, self.lanes)
             files["timeline.json"] = timeline.chrome(events)
