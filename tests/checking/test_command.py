@@ -31,8 +31,8 @@ def test_finding(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, words", [
-    (["gem"], "no operator gem. Did you mean gemm? There are"), (["nowhere.py:X"], "no file nowhere.py"), ([f"{KERNELS}:Nothing"], "Its classes: Copy"),
-    (["gemm", "--set", "depth=3"], "no field 'depth'"),
+    (["gem"], "no operator gem. Did you mean gemm? There are"), (["nowhere.py:X"], "no file nowhere.py"),
+    ([f"{KERNELS}:Nothing"], "Its classes: Copy"), (["gemm", "--set", "depth=3"], "no field 'depth'"),
 ])
 def test_errors_are_one_line(arguments, words, capsys):
     status, _, err = run(*arguments, capsys=capsys)
