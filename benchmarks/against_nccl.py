@@ -51,16 +51,16 @@ def case(world, kind, shape, args):
     C, E = (torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     ours = {name: partial(op.ours, config) for name, config in configs.items()}
     plain = {"gemm": lambda: gemm(world, whole, op.B, out=C), "cublas": lambda: torch.matmul(whole, op.B, out=E)}
-    times = interleaved(world, {"theirs": op.theirs, **ours, **plain}, args.rounds)
+    times = interleaved(world, {"theirs": op.theirs, **ours, **plain}, args.rounds, pause=args.pause)
     if world.rank == 0:
         medians = {name: protocol.summary(t)[0] for name, t in times.items()}
         chosen = min(ours, key=medians.get)
         config = configs[chosen] or best(m, n, k, world.num_sms, op.make_config({}, None), world.size)
         protocol.write(args.out, op.name, shape, "bfloat16", times[chosen], op.rival, times["theirs"], worst,
-                       world=world.size, gpus=world.size, config=vars(config), medians_us=medians,
+                       world=world.size, gpus=world.size, config=vars(config), medians_us=medians, pause_s=args.pause,
                        tflops=round(op.flops(shape) / medians[chosen] * 1e-6, 1))
         protocol.write(args.out, "gemm", shape, "bfloat16", times["gemm"], "cublas (torch.matmul)", times["cublas"], None,
-                       world=world.size, gpus=world.size, tflops=round(2 * m * n * k / medians["gemm"] * 1e-6, 1))
+                       world=world.size, gpus=world.size, pause_s=args.pause, tflops=round(2 * m * n * k / medians["gemm"] * 1e-6, 1))
         print("   ", {name: round(t, 1) for name, t in medians.items()}, flush=True)
     op.close()
     return True
@@ -81,6 +81,7 @@ def main():
     """Run the shapes that the flags name. Returns the exit status."""
     p = protocol.options(__doc__, "multigpu.jsonl")
     p.add_argument("--ops", nargs="+", choices=FUSED, default=list(FUSED))
+    p.add_argument("--pause", type=float, default=0.0, help="seconds that cards rest before each timed batch")
     p.add_argument("--comm-sms", nargs="*", type=int, default=COMM_SMS, help="numbers of communicating SMs to try")
     args = p.parse_args()
     return beside_nccl(lambda world: cases(world, args, protocol.Budget(args.budget)))

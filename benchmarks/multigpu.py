@@ -32,6 +32,7 @@ def main():
     """Run the parts that the flags name. Returns the exit status."""
     p = protocol.options(__doc__, "multigpu.jsonl")
     p.add_argument("--ops", nargs="+", choices=FUSED, default=list(FUSED))
+    p.add_argument("--pause", type=float, default=0.0, help="seconds that cards rest before each timed batch of fused operators")
     p.add_argument("--comm-sms", nargs="*", type=int, default=against_nccl.COMM_SMS, help="numbers of communicating SMs to try")
     p.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     p.set_defaults(budget=480, rounds=20)

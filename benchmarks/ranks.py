@@ -1,6 +1,7 @@
 """What benchmarks over several GPUs share: NCCL beside a world, and timing that takes the slowest rank."""
 
 import os
+import time
 from random import Random
 
 import torch
@@ -54,12 +55,13 @@ def in_graph(call, calls):
     return graph.replay
 
 
-def interleaved(world, variants, rounds, calls=CALLS, graphs=False):
+def interleaved(world, variants, rounds, calls=CALLS, graphs=False, pause=0.0):
     """Time variants against each other, in an order drawn anew each round: a card that has just rested is faster.
 
     Args:
         variants: {name: call without arguments, which launches on torch's current stream; collective}.
         rounds: timed rounds. calls: in a row in each. graphs: they are captured once and replayed, so that no host time is measured.
+        pause: seconds that the card rests before each: without, long products run against its limit of power.
     Returns: {name: [microseconds per call, the maximum over ranks, one number a round]}.
     """
     events, names, runs = {name: [] for name in variants}, list(variants), {}
@@ -73,6 +75,7 @@ def interleaved(world, variants, rounds, calls=CALLS, graphs=False):
     for r in range(rounds):
         for name in Random(r).sample(names, len(names)):
             torch.cuda.synchronize()
+            time.sleep(pause)
             world.barrier()
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             start.record()

@@ -79,8 +79,11 @@ class Exchanged(Whole):
 
     @classmethod
     def parts(form, world, m, n):
-        """The block of every rank."""
+        """The block of every rank, all at once where they lie as in the result."""
         rows, cols = form.block(world, world.rank, m, n)
+        if form.gather == 0 or cols == _whole(form.block(world, 0, m, n)[1]):
+            whole = form.result(m, n, world)
+            return [((0, 0), (0, 0), whole)] if 0 not in whole else []
         places = [(form._place(world, world.rank, q, m, n, False), (q * rows, 0) if form.gather == 0 else (0, q * cols), (rows, cols))
                   for q in range(world.size)]
         return places if rows and cols else []
