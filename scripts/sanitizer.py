@@ -86,9 +86,6 @@ class Explained:
 
 
 EXPLAINED = (
-    Explained("racecheck", r"Error: Race reported between Write access .* and Write access",
-              {"attention.py": ("o = mma_wait(o, 0, p, total)",)},
-              "every thread stores a value to one word that nobody reads, so that the assembler computes it there (Ptx.PIN)"),
     Explained("initcheck", r"Host API memory access error .* on access by cudaMemcpy source", {},
               "the host reads a result that the copy engine has written, which initcheck does not see (controls.Copied); poison does"),
     Explained("initcheck", r"Uninitialized __global__ memory read",

@@ -54,16 +54,15 @@ def test_what_did_not_run_is_no_success(watch):
 
 
 def test_what_is_explained_names_its_lines(watch):
-    """Two writes to the word that pins arithmetic are no fault; at any other line, or without a line, they are."""
+    """Rows that the copy engine wrote are read at one line; at any other, under another tool, or without a line, it is a finding."""
     sanitizer = importlib.import_module("sanitizer")
-    text = "Error: Race reported between Write access at attention+0x5770 in attention.py:{0} and Write access at attention+0x5770 in " \
-           "attention.py:{0} [256 hazards]"
-    source = (SCRIPTS.parent / "pknumba" / "kernels" / "attention.py").read_text().splitlines()
-    pins = 1 + next(i for i, line in enumerate(source) if "mma_wait(o, 0, p, total)" in line)
-    why = [sanitizer.explain(tool, sanitizer.Finding(text.format(line), [("attention.py", line)] * 2))
-           for tool, line in (("racecheck", pins), ("racecheck", pins + 1), ("memcheck", pins))]
-    assert "one word that nobody reads" in why[0] and why[1:] == [None, None]
-    assert sanitizer.explain("racecheck", sanitizer.Finding(text, [])) is None
+    text = "Uninitialized __global__ memory read of size 16 bytes at MoeSum::communicator+0xb10 in moe_combine.py:{0}"
+    source = (SCRIPTS.parent / "pknumba" / "kernels" / "moe_combine.py").read_text().splitlines()
+    reads = 1 + next(i for i, line in enumerate(source) if line.strip().startswith("weigh(g.out"))
+    why = [sanitizer.explain(tool, sanitizer.Finding(text.format(line), [("moe_combine.py", line)]))
+           for tool, line in (("initcheck", reads), ("initcheck", reads - 1), ("memcheck", reads))]
+    assert "copy engine has written" in why[0] and why[1:] == [None, None]
+    assert sanitizer.explain("initcheck", sanitizer.Finding(text, [])) is None
 
 
 def test_every_explanation_is_of_lines_that_exist(watch):
