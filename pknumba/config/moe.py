@@ -37,6 +37,22 @@ def best_groups(rows, groups, n, k, num_sms, base=None):
     return base.replace(**_fastest_groups(rows, groups, n, k, num_sms, base.turns)[1])
 
 
+#: Tiles that have the rows of a group in one, where others of 128 rows would take two and read the group's matrix twice.
+_TALL = dict(tile_m=192, tile_n=192, stages=4, c_stages=1, consumers=3, ping_pong=False)
+
+
+def rival_groups(cfg, rows, groups, n, num_sms):
+    """A configuration that takes less time than ``cfg`` if groups are uneven in some ways; None where that cannot be: few groups, large
+    ones, or less than a wave of tiles."""
+    few = -(-rows // cfg.tile_m) * -(-n // cfg.tile_n) <= num_sms
+    return None if cfg.tile_m != 128 or groups < 4 or rows > 1024 * groups or few else cfg.replace(**_TALL)
+
+
+def tile_cost(cfg, k):
+    """Time of a tile whose depth is k, as an integer to compare with others."""
+    return max(1, cfg.tile_m * cfg.tile_n * depth_of(k, cfg.ping_pong) >> 12)
+
+
 def _fastest_groups(rows, groups, n, k, num_sms, turns):
     """(seconds, fields)."""
     mean = max(1, -(-rows // max(groups, 1)))

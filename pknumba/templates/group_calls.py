@@ -1,6 +1,7 @@
 """Calls of kernels that multiply groups of rows: what their arguments must be, and how they are packed."""
 
 from .. import config as configs
+from ..config import tile_cost
 from ..errors import LayoutError, ShapeError
 from ..tiles import ITEMSIZE
 from . import arguments
@@ -49,6 +50,18 @@ def _empty(A, B):
         return None
 
 
+class Both:
+    """Launches of which the device chooses one."""
+
+    def __init__(self, launches):
+        self.launches = launches
+
+    def fire(self, stream=0):
+        """Launch both."""
+        for launch in self.launches:
+            launch.fire(stream)
+
+
 class GroupedCall(MultiplyCall):
     """A product of groups of rows with these arrays: checked and packed."""
 
@@ -63,15 +76,18 @@ class GroupedCall(MultiplyCall):
             return
         columns = columns or k == 0
         cfg = config or configs.best_groups(t, groups, n, max(k, 1), world.num_sms, kernel.config())
-        cfg = cfg.replace(dtype=a.dtype, b_transposed=columns)
-        cfg.check()
-        numbers = numbers_of(cfg, t, groups, n, max(k, 1), world.num_sms)
+        rival = None if config else configs.rival_groups(cfg, t, groups, n, world.num_sms)
+        cfgs = [x.replace(dtype=a.dtype, b_transposed=columns) for x in (cfg, rival) if x]
         matrices = {"A": ragged(self._operand(a)), "B": self._stack(b, columns), "C": ragged(self._kept(out, c)),
                     "ends": self._vector(ends)}
-        key = ("workspace", kernel, cfg, t, groups, n, k, stream if stream is None else self.stream())
-        if key not in world.cache:
-            world.cache[key] = Workspace(kernel, world, cfg, numbers["tasks"])
-        self.launch = prepare(kernel, world, cfg, matrices, numbers, world.cache[key])
+        launches = []
+        for cfg, numbers in zip(cfgs, rivals(cfgs, t, groups, n, max(k, 1), world.num_sms)):
+            cfg.check()
+            key = ("workspace", kernel, cfg, t, groups, n, k, stream if stream is None else self.stream())
+            if key not in world.cache:
+                world.cache[key] = Workspace(kernel, world, cfg, numbers["tasks"])
+            launches.append(prepare(kernel, world, cfg, matrices, numbers, world.cache[key]))
+        self.launch = launches[0] if len(launches) == 1 else Both(launches)
         self.shorten()
 
     def _stack(self, b, columns):
@@ -120,7 +136,17 @@ def numbers_of(cfg, rows, groups, n, k, sms):
     cols = -(-n // cfg.tile_n)
     tasks = (rows // cfg.tile_m + min(groups, rows)) * cols
     blocks = max(1, min(tasks, sms))
-    return {"tasks": tasks, "k_tiles": -(-k // cfg.tile_k), "groups": groups, "rows": rows, "cols": cols, "turns": -(-tasks // blocks)}
+    return {"tasks": tasks, "k_tiles": -(-k // cfg.tile_k), "groups": groups, "rows": rows, "cols": cols, "turns": -(-tasks // blocks),
+            "sms": sms, "second": 0, "heights": (cfg.tile_m,) * 2, "widths": (cols,) * 2, "costs": (0, 0)}
+
+
+def rivals(cfgs, rows, groups, n, k, sms):
+    """The numbers of each of one or two configurations."""
+    found = [numbers_of(cfg, rows, groups, n, k, sms) for cfg in cfgs]
+    if len(cfgs) == 1:
+        return found
+    pairs = {"heights": [cfg.tile_m for cfg in cfgs], "widths": [x["cols"] for x in found], "costs": [tile_cost(cfg, k) for cfg in cfgs]}
+    return [{**x, "second": i, **{name: tuple(pair[::-1] if i else pair) for name, pair in pairs.items()}} for i, x in enumerate(found)]
 
 
 def check(name, kernel, world, A, B, offsets, out, config):
@@ -161,4 +187,4 @@ def _columns(name, b):
     return columns
 
 
-__all__ = ["multiply_groups", "GroupedCall", "numbers_of", "ragged"]
+__all__ = ["multiply_groups", "GroupedCall", "numbers_of", "ragged", "rivals"]

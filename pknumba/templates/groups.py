@@ -3,6 +3,9 @@
 Groups' tiles are numbered one group after the other, and blocks take them in that order: tiles of a group that lie above each other share
 its matrix in L2 while they are worked on at the same time. Each turn a block takes its neighbour's place, so that a pattern in the
 lengths of tasks, such as every other one short, does not always meet the same block.
+
+The host does not know the groups, on which it depends which tiles are best. So a call may launch two kernels: each finds from the ends how
+many waves of tiles both would take, and the one that would take longer does nothing.
 """
 
 from ..primitives import div, i32, least, look, mod, most, tile_coord, turn_first
@@ -13,12 +16,15 @@ from .lcs import LCS
 class Grouped(LCS):
     """An LCS kernel with a tensor ``ends``: the row at which each group ends. Roles are given GroupTasks.
 
-    Numbers: ``groups``; ``rows`` of all groups at most; ``cols``: tile columns; ``turns`` that a block has at most.
-    Ends that fall, or lie beyond ``rows``, count as the nearest that do not.
+    Numbers: ``groups``; ``rows`` of all groups at most; ``cols``: tile columns; ``turns`` that a block has at most; ``sms``: blocks in a
+    wave; ``heights``, ``widths``, ``costs`` of this kernel and its rival: rows of a tile, tile columns, time of a tile, 0 if there is no
+    rival; ``second``: 1 for the one that does nothing if both take as long. Ends that fall, or lie beyond ``rows``, count as the nearest
+    that do not.
     """
 
     kinds = {"ends": "int32"}
-    numbers = dict.fromkeys("tasks k_tiles groups rows cols turns".split(), 1)
+    numbers = {**dict.fromkeys("tasks k_tiles groups rows cols turns sms second".split(), 1),
+               **dict.fromkeys("heights widths costs".split(), 2)}
 
     @classmethod
     def played(kernel, name, adapt=lambda function: function):
@@ -38,6 +44,21 @@ class Grouped(LCS):
         if group >= g.groups:
             return i32(first)
         return i32(least(g.rows, most(look(g.ends, group), first)))
+
+    @staticmethod
+    def turns(cfg, g):
+        """Turns of a block at most: none if the rival takes less time."""
+        if g.costs[1] == 0:
+            return i32(g.turns)
+        mine, others, first = i32(0), i32(0), i32(0)
+        for group in range(g.groups):
+            end = Grouped.end(cfg, g, i32(group), first)
+            mine = i32(mine + div(end - first + g.heights[0] - 1, g.heights[0]))
+            others = i32(others + div(end - first + g.heights[1] - 1, g.heights[1]))
+            first = end
+        time = div(mine * g.widths[0] + g.sms - 1, g.sms) * g.costs[0]
+        other = div(others * g.widths[1] + g.sms - 1, g.sms) * g.costs[1]
+        return i32(g.turns * least(1, most(0, other - time - g.second + 1)))
 
     @staticmethod
     def number(cfg, g, turn, place, places):
@@ -71,7 +92,7 @@ def together(kernel, play):
     """Every worker of the role takes part in each task."""
     def drive(cfg, g, s, part, place, places):
         spot = i32(0), i32(0), kernel.end(cfg, g, i32(0), i32(0)), i32(0)
-        for turn in range(g.turns):
+        for turn in range(kernel.turns(cfg, g)):
             number = kernel.number(cfg, g, i32(turn), place, places)
             spot = kernel.advance(cfg, g, number, *spot)
             if spot[0] >= g.groups:
@@ -85,7 +106,7 @@ def in_turns(kernel, play):
     def drive(cfg, g, s, part, place, places):
         turn_first(s, part)
         spot = i32(0), i32(0), kernel.end(cfg, g, i32(0), i32(0)), i32(0)
-        for turn in range(g.turns):
+        for turn in range(kernel.turns(cfg, g)):
             number = kernel.number(cfg, g, i32(turn), place, places)
             spot = kernel.advance(cfg, g, number, *spot)
             if spot[0] >= g.groups:

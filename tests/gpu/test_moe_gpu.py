@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pknumba import GroupedGemmConfig, World, config, grouped_gemm, moe_layer
+from pknumba.config.moe import _TALL
 from pknumba.runtime import driver
 
 from ..kernels.experts import Problem
@@ -13,7 +14,7 @@ from .test_gemm_all_reduce_gpu import ranks, under_mps, warm
 
 AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
-SHIPPED = [fields for fields, *_ in config._GEMMS]
+SHIPPED = [*(fields for fields, *_ in config._GEMMS), _TALL]
 #: (rows of each group, rows of no group, n, k).
 CASES = [((130, 0, 3, 200, 64), 5, 136, 72), ((256, 256), 0, 512, 128), ((1,), 0, 1, 1), ((0, 0, 700), 0, 264, 200), ((7, 9), 3, 20, 0),
          ((129, 1, 127, 0, 65, 63), 7, 392, 100), ((0, 0), 9, 8, 8)]
@@ -56,6 +57,19 @@ def test_groups(world, dtype, columns):
 def test_shipped_configurations(world, fields):
     for i, case in enumerate(CASES[:6:5]):
         check(world, i, case, "bfloat16", i % 2 == 0, config=GroupedGemmConfig(**fields))
+
+
+def test_rivals(world):
+    """Two kernels are launched, and the groups say which of them works: it may change from call to call."""
+    a, b = torch.randn(2048, 256, device="cuda").bfloat16(), torch.randn(8, 256, 3072, device="cuda").bfloat16()
+    for groups in ((256,) * 8, (132,) * 4 + (1024,) + (132,) * 3, (0,) * 7 + (2048,), (192,) * 8):
+        ends, out = torch.tensor(groups).cumsum(0).to(torch.int32), torch.full((2048, 3072), float("nan"), device="cuda").bfloat16()
+        grouped_gemm(world, a, b, ends.cuda(), out=out)
+        truth, start = torch.full_like(out, float("nan")), 0
+        for e, end in enumerate(ends.tolist()):
+            truth[start:end] = a[start:end] @ b[e]
+            start = end
+        assert torch.allclose(torch.nan_to_num(out, 999), torch.nan_to_num(truth, 999), rtol=2e-2, atol=0.1), groups
 
 
 def test_graph_with_changing_groups(world):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pknumba import GemmConfig, GroupedGemmConfig, World, grouped_gemm
+from pknumba import GemmConfig, GroupedGemmConfig, World, config, grouped_gemm
 from pknumba.checking import play
 from pknumba.checking.groups import GROUPS, ToyGrouped, grouped_product
 from pknumba.checking.toys import SMALL
@@ -14,6 +14,7 @@ from pknumba.errors import ConfigError, ContractError, DTypeError, LayoutError, 
 from pknumba.kernels import GroupedGemm
 from pknumba.templates import Grouped
 from pknumba.templates import groups as drivers
+from pknumba.templates.group_calls import rivals
 
 from . import harness, mutation
 from .products import DTYPES, assert_close, guarded, matrix, readable, untouched
@@ -100,6 +101,34 @@ def test_public(dtype, columns):
             assert untouched(out, around) or not out.size
 
     World.local(1, executor="interpreter", seed=3).run(main)
+
+
+def test_one_of_two_rivals_works(monkeypatch):
+    """Whatever the groups, one kernel has turns and the other none: the one whose waves take less time, the first if they take as long."""
+    monkeypatch.setattr(drivers, "look", lambda tensor, number: tensor[number])
+    first, second = GroupedGemmConfig(), config.rival_groups(GroupedGemmConfig(), 8192, 32, 2048, 132)
+    sizes = [[256] * 32, [132] * 15 + [4096] + [132] * 15 + [136], [8192] + [0] * 31, [0] * 32, [192] * 32,
+             *np.random.default_rng(0).multinomial(8192, np.ones(32) / 32, 5).tolist()]
+    chosen = []
+    for rows in sizes:
+        both = [SimpleNamespace(ends=np.cumsum(rows), **n) for n in rivals([first, second], 8192, 32, 2048, 7168, 132)]
+        turns = [Grouped.turns(None, g) for g in both]
+        waves = [-(-sum(-(-r // c.tile_m) for r in rows) * -(-2048 // c.tile_n) // 132) * config.tile_cost(c, 7168)
+                 for c in (first, second)]
+        assert turns == ([both[0].turns, 0] if waves[0] <= waves[1] else [0, both[1].turns])
+        chosen.append(turns[1] > 0)
+    assert chosen[:4] == [False, True, False, False] and chosen[4], "groups that fit one tall tile"
+
+
+def test_rivals_together():
+    """A call that launches both: groups for which the first works, and such for which the second does."""
+    def main(world):
+        for groups in ((128, 128, 128, 128), (190, 150, 130, 170)):
+            a, b, ends = problem(0, groups, 0, 200, 72, "bfloat16", True)
+            check(grouped_gemm(world, a, b, ends), a, b, ends, "bfloat16")
+        return sum(kernel is GroupedGemm for kind, kernel, *_ in (k for k in world.cache if k[0] == "workspace"))
+
+    assert World.local(1, executor="interpreter", num_sms=1).run(main) == [4]
 
 
 @pytest.mark.parametrize("fields", [dict(tile_m=256), dict(tile_m=128, ping_pong=True), dict(tile_m=192, consumers=1)])

@@ -4,6 +4,7 @@ import pytest
 
 from pknumba import config, lowering
 from pknumba.config import CommConfig, ExpertConfig, MoeConfig
+from pknumba.config.moe import _TALL
 from pknumba.kernels import GroupedGemm, MoeCombine, MoeDispatchGemm
 from pknumba.kernels.moe_combine import MoeSum
 from pknumba.kernels.moe_dispatch_gemm import MoeGather, Route
@@ -13,12 +14,11 @@ from .test_cubins import expect_instructions, expect_main_loop, expect_panels_ha
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
 
 SHIPPED = [fields for fields, *_ in config._GEMMS]
-TALL = dict(tile_m=256, tile_n=176, stages=3, c_stages=4)
 
 
 def cases():
     """(kernel, configuration): every way to share tiles, the widest and the narrowest; dtypes and layouts of B in turn."""
-    for i, fields in enumerate([SHIPPED[1], SHIPPED[0], SHIPPED[2], TALL, SHIPPED[5]]):
+    for i, fields in enumerate([SHIPPED[1], SHIPPED[0], SHIPPED[2], _TALL, SHIPPED[5]]):
         activation = {"activation": "silu"} if i == 1 else {}                  # a layer's first product on one rank
         kind = ExpertConfig if activation else GroupedGemm.config
         cfg = kind(b_transposed=i % 2 == 0, dtype=("bfloat16", "float16")[i // 2 % 2], **activation, **fields)
