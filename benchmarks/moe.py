@@ -11,7 +11,7 @@ import protocol
 import torch
 
 from pknumba import GroupedGemmConfig, World, grouped_gemm, moe_layer
-from pknumba.config import best_groups
+from pknumba.config import best_groups, rival_groups
 
 #: (tokens, experts, K, N).
 SHAPES = [(8192, 32, 7168, 2048), (8192, 32, 2048, 7168), (4096, 8, 4096, 14336), (16384, 64, 2048, 1408), (1024, 32, 7168, 2048)]
@@ -59,7 +59,9 @@ def case(world, shape, spread, layout, args):
         B = torch.randn(experts, n, k, device="cuda", dtype=kind).transpose(1, 2) if layout == "nt" else \
             torch.randn(experts, k, n, device="cuda", dtype=kind)
         sets.append((A, B, torch.full((t, n), float("nan"), device="cuda", dtype=kind)))
-    config = config_of(args.config) or best_groups(t, experts, n, k, world.num_sms)
+    config = config_of(args.config)
+    chosen = config or best_groups(t, experts, n, k, world.num_sms)
+    rival = None if config else rival_groups(chosen, t, experts, n, world.num_sms)
     for A, B, C in sets:
         grouped_gemm(world, A, B, ends, out=C, config=config)
     world.synchronize()
@@ -73,7 +75,7 @@ def case(world, shape, spread, layout, args):
     flops = 2 * t * n * k
     tflops = {name: round(flops / protocol.summary(x)[0] * 1e-6, 1) for name, x in times.items()}
     protocol.write(args.out, "grouped_gemm", shape, "bfloat16", times["pknumba"], "torch._grouped_mm", times["torch"], error,
-                   config=vars(config), chosen="by flag" if args.config else "by shape", layout=layout, spread=spread, how=how,
+                   config=vars(chosen), rival=rival and vars(rival), chosen="by flag" if config else "by shape", layout=layout, spread=spread, how=how,
                    sets=len(sets), tflops=tflops["pknumba"], baseline_tflops=tflops["torch"],
                    **protocol.energy(args, variants, est, "pknumba", "torch"))
     return True
