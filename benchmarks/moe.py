@@ -75,8 +75,8 @@ def case(world, shape, spread, layout, args):
     flops = 2 * t * n * k
     tflops = {name: round(flops / protocol.summary(x)[0] * 1e-6, 1) for name, x in times.items()}
     protocol.write(args.out, "grouped_gemm", shape, "bfloat16", times["pknumba"], "torch._grouped_mm", times["torch"], error,
-                   config=vars(chosen), rival=rival and vars(rival), chosen="by flag" if config else "by shape", layout=layout, spread=spread, how=how,
-                   sets=len(sets), tflops=tflops["pknumba"], baseline_tflops=tflops["torch"],
+                   config=vars(chosen), rival=rival and vars(rival), chosen="by flag" if config else "by shape", layout=layout,
+                   spread=spread, how=how, sets=len(sets), tflops=tflops["pknumba"], baseline_tflops=tflops["torch"],
                    **protocol.energy(args, variants, est, "pknumba", "torch"))
     return True
 
