@@ -12,19 +12,31 @@ _GEMMS = (
     (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24), 0.75),
     (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, group_m=24), 0.5),
 )
-#: Widths between those, for products of one rank that they cut into few waves.
-_BETWEEN = (
-    (dict(tile_m=128, tile_n=144, stages=6, c_stages=2, ping_pong=True), 0.90),
-    (dict(tile_m=128, tile_n=176, stages=5, c_stages=2, ping_pong=True), 0.94),
+#: What products of one rank choose among: (fields, rate, seconds that a tile takes beside its products), fitted to 296 times of an H200
+#: (benchmarks/results/gemm_sweep.jsonl, within 2 to 6 %). A rate above 1: short runs have higher clocks.
+_ALONE = (
+    (dict(tile_m=128, tile_n=192, stages=4, c_stages=3, ping_pong=True), 1.035, 0.4e-6),
+    (dict(tile_m=128, tile_n=256, stages=4, c_stages=2), 1.04, 2.0e-6),
+    (dict(tile_m=256, tile_n=128, stages=4, c_stages=1, group_m=6), 1.03, 2.0e-6),
+    (dict(tile_m=128, tile_n=128, stages=6, c_stages=2, ping_pong=True), 1.00, 0.5e-6),
+    (dict(tile_m=128, tile_n=64, stages=8, c_stages=1), 0.82, 0.3e-6),
+    (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24), 0.81, 0.0),
+    (dict(tile_m=64, tile_n=64, tile_k=128, stages=6, c_stages=1, consumers=1, group_m=24), 0.60, 0.0),
+    (dict(tile_m=64, tile_n=32, tile_k=128, stages=8, c_stages=1, consumers=1, group_m=24), 0.36, 0.0),
+    (dict(tile_m=128, tile_n=176, stages=5, c_stages=8, ping_pong=True), 1.00, 0.6e-6),
+    (dict(tile_m=192, tile_n=96, stages=5, c_stages=3, consumers=3), 1.00, 0.4e-6),
+    (dict(tile_m=128, tile_n=192, stages=4, c_stages=3), 1.05, 1.5e-6),
 )
-#: Tiles whose depth a cluster may share, and their rates.
-_SPLITS = (
-    (dict(tile_m=128, tile_n=128, stages=6, c_stages=1, split_k=True), 0.79),
-    (dict(tile_m=64, tile_n=128, stages=8, c_stages=1, consumers=1, split_k=True), 0.55),
-    (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, split_k=True), 0.5),
+#: Tiles whose depth may be in slices: (fields, rate, seconds), and how many slices.
+_SLICED = (
+    (dict(tile_m=128, tile_n=128, stages=6, c_stages=2), 1.00, 0.7e-6),
+    (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24), 0.75, 0.0),
+    (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, group_m=24), 0.5, 0.0),
 )
-#: Seconds in which the blocks of a cluster meet, first and last, and in which those that share a depth add up: measured likewise.
-_MEET, _ADD_UP = 0.9e-6, 2e-6
+_SLICES = (2, 4, 8, 16)
+#: Seconds of a call beside its tiles; in which the blocks of a cluster meet, first and last; in which those that share a depth add up, and
+#: more for each of their slices and for each element of a tile. Bytes per second that operands come with from memory.
+_CALL, _MEET, _ADD_UP, _MEMORY = 2.2e-6, 0.9e-6, (1.5e-6, 0.1e-6, 1.6e-10), 3.8e12
 
 #: FLOP/s of one SM that multiplies at rate 1: measured on an H200, benchmarks/results/gemm.jsonl.
 _SM_FLOPS = 5.3e12
@@ -36,6 +48,8 @@ _FLOPS, _ADD_RATE = 7.1e14, 3.25e11
 _SM_LINES = 535
 #: Clusters of 1, 2, ... 8 blocks that an H200 holds at once, a block on an SM: SMs lie in groups that a cluster cannot leave.
 _RESIDENT = (132, 66, 39, 30, 22, 17, 15, 15)
+#: What is left of a rate where all of B is asked for twice, which taller tiles need once: measured.
+_TWICE = 0.9
 #: Numbers of communicating SMs to choose among.
 _COMM_SMS = (1, 2, 4, 8, 16, 24, 32)
 
@@ -48,7 +62,7 @@ def best(m, n, k, num_sms, base=None, world=1, lines=(1, 1)):
     communication of the last wave, which nothing hides.
 
     Where 64 elements of a row lie in two lines of L2, an SM may ask for more lines than it gets meanwhile: clusters then share the loads of
-    B. Where there are few tiles, clusters share their depth.
+    B. Where there are few tiles, blocks share their depth.
 
     Args:
         num_sms: SMs that a rank may use. base: a configuration whose class and other fields are kept. world: number of ranks.
@@ -56,7 +70,9 @@ def best(m, n, k, num_sms, base=None, world=1, lines=(1, 1)):
     """
     base = base or GemmConfig()
     if not hasattr(base, "comm_sms") or getattr(base, "intra_sm", False):
-        return base.replace(**_fastest(m, n, k, num_sms, lines, base.clusters)[1]).fitted()
+        alone = len(base.clusters) > 1              # several sizes: a family whose blocks may share tiles
+        fields = ranked(m, n, k, num_sms, lines)[0][1] if alone else _fastest(m, n, k, num_sms)[1]
+        return base.replace(**fields).fitted()
     most = max(1, num_sms // 4)
 
     def time(comm):
@@ -81,32 +97,47 @@ def depth_of(k, ping_pong):
     return k + (128 if ping_pong else 320)
 
 
-def _fastest(m, n, k, sms, lines=(1, 1), clusters=(1,)):
-    """(seconds, fields) of the fastest tile shape and cluster on that many SMs."""
-    found = [(_seconds(m, n, k, sms, lines, rate, **fields), fields) for fields, rate in _variants(sms, lines, clusters)]
-    return min(found, key=lambda one: one[0])
+def ranked(m, n, k, sms, lines=(1, 1)):
+    """[(seconds, fields)] of what a product of one rank may choose on that many SMs, the fastest first."""
+    found = [(_call(m, n, k, sms, lines, *one), one[0]) for one in _alone(sms, lines)]
+    return sorted(found, key=lambda one: one[0])
 
 
-def _variants(sms, lines, clusters):
-    """(fields, rate) of what may be fastest, simple ones first."""
-    yield from _GEMMS
-    if 2 in clusters and sms >= 2 and max(lines) > 1:           # clusters of four leave SMs idle
-        yield from ((dict(fields, cluster=2), rate) for fields, rate in _GEMMS)
-    if len(clusters) > 1:
-        yield from _BETWEEN
-        yield from ((dict(fields, cluster=c), rate) for fields, rate in _SPLITS for c in range(2, min(sms // 16, 8) + 1))
+def _fastest(m, n, k, sms):
+    """(seconds, fields) of the fastest tile shape on that many SMs, of families that choose among the usual ones."""
+    return min(((_seconds(m, n, k, sms, rate, **fields), fields) for fields, rate in _GEMMS), key=lambda one: one[0])
 
 
-def _seconds(m, n, k, sms, lines, rate, tile_m, tile_n, cluster=1, split_k=False, ping_pong=False, **_):
+def _seconds(m, n, k, sms, rate, tile_m, tile_n, ping_pong=False, **_):
     """Seconds of waves of tiles."""
-    rows, depths = (1, cluster) if split_k else (cluster, 1)
-    if max(lines) > 1:
-        rate = min(rate, _SM_LINES / (tile_m * lines[0] + tile_n * lines[1] / rows) * tile_m * tile_n / (128 * 256))
     if tile_m == 64 < m <= 128:
-        rate *= 0.9                             # all of B is asked for twice, which taller tiles need once: measured
-    waves = -(-(-(-m // (tile_m * rows)) * -(-n // tile_n)) // _clusters(sms, cluster))
-    work = 2 * tile_m * tile_n * depth_of(-(-k // depths), ping_pong)
-    return waves * (work / (rate * _SM_FLOPS) + (_ADD_UP if split_k else 0)) + (_MEET if cluster > 1 else 0)
+        rate *= _TWICE
+    waves = -(-(-(-m // tile_m) * -(-n // tile_n)) // sms)
+    return waves * 2 * tile_m * tile_n * depth_of(k, ping_pong) / (rate * _SM_FLOPS)
+
+
+def _alone(sms, lines):
+    """(fields, rate, seconds) of what a product of one rank may choose."""
+    yield from _ALONE
+    if sms >= 2 and max(lines) > 1:                             # clusters of four leave SMs idle
+        yield from ((dict(fields, cluster=2), *more) for fields, *more in _ALONE)
+    yield from ((dict(fields, slices=s), *more) for fields, *more in _SLICED for s in _SLICES if s <= sms)
+
+
+def _call(m, n, k, sms, lines, fields, rate, beside):
+    """Seconds of a product on one rank: waves of tiles, or its operands from memory, whichever takes longer."""
+    tile_m, tile_n, cluster, slices = fields["tile_m"], fields["tile_n"], fields.get("cluster", 1), fields.get("slices", 1)
+    if max(lines) > 1:
+        rate = min(rate, _SM_LINES / (tile_m * lines[0] + tile_n * lines[1] / cluster) * tile_m * tile_n / (128 * 256))
+    if tile_m == 64 < m <= 128:
+        rate *= _TWICE
+    stage, places = fields.get("tile_k", 64), _clusters(sms, cluster) if slices == 1 else sms // slices
+    depth, waves = stage * -(-k // (stage * slices)), -(-(-(-m // (tile_m * cluster)) * -(-n // tile_n)) // places)
+    tiles = waves * (2 * tile_m * tile_n * depth / (rate * _SM_FLOPS) + beside)
+    once, each, element = _ADD_UP
+    added = once + each * slices + element * tile_m * tile_n if slices > 1 else 0
+    both = tiles, 2 * (m * k + k * n) / _MEMORY
+    return _CALL + max(both) + 0.02 * min(both) + waves * added + (_MEET if cluster > 1 else 0)
 
 
 def _clusters(sms, size):

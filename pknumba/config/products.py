@@ -22,10 +22,9 @@ class GemmConfig(Config):
             while the other multiplies; otherwise they share the rows of a tile.
         group_m: tile rows walked together, for reuse in L2.
         cluster: blocks, 1, 2 or 4, whose tiles lie above each other and share B: each loads a part of it and sends it to all.
-        split_k: the blocks of a cluster (2 to 8) have one tile and each multiplies a part of the depth; then as many of them as divide
-            the columns sum a share each. For few tiles and long sums.
         slices: of a tile's depth (a power of two), each multiplied by a block of its own; then as many of them as divide the columns sum a
             share each, through memory. For few tiles and long sums, on all SMs.
+        stagger: slices, or columns of tiles, begin at different depths and go around: blocks ask different places of memory at once.
         dtype: "bfloat16", "float16" or "float32", which is multiplied as tf32. b_transposed: B is the transpose of a row-major (N, K)
             array. Both are set by the call from its arrays (``of``).
     """
@@ -39,8 +38,8 @@ class GemmConfig(Config):
     ping_pong: bool = False
     group_m: int = 12
     cluster: int = 1
-    split_k: bool = False
     slices: int = 1
+    stagger: bool = False
     dtype: str = "bfloat16"
     b_transposed: bool = True
 
@@ -60,8 +59,7 @@ class GemmConfig(Config):
         cfg = self.replace(dtype=dtype, b_transposed=b_transposed)
         if dtype != "float32" or self.dtype == dtype:
             return cfg
-        whole = dict(cluster=1, split_k=False, slices=1) if self.depths > 1 else {}
-        return cfg.replace(tile_k=self.tile_k // 2, **whole)
+        return cfg.replace(tile_k=self.tile_k // 2, slices=1)
 
     @property
     def parts(self):
@@ -73,19 +71,9 @@ class GemmConfig(Config):
         return self.tile_m // self.parts
 
     @property
-    def rows_together(self):
-        """Tile rows of a cluster."""
-        return 1 if self.split_k else self.cluster
-
-    @property
-    def depths(self):
-        """Blocks that share the depth of a tile."""
-        return self.cluster if self.split_k else self.slices
-
-    @property
     def sharers(self):
         """Blocks that sum and store a share of a tile whose depth is split."""
-        return next(n for n in (16, 8, 4, 2, 1) if n <= self.depths and self.tile_n % (16 * n) == 0)
+        return next(n for n in (16, 8, 4, 2, 1) if n <= self.slices and self.tile_n % (16 * n) == 0)
 
     @property
     def share_n(self):
@@ -128,11 +116,6 @@ class GemmConfig(Config):
     def b_swizzle(self):
         return 128 if self.b_transposed else next(s for s in (128, 64, 32) if self.tile_n * ITEMSIZE[self.dtype] % s == 0)
 
-    @property
-    def sum_swizzle(self):
-        """Of a share of float32 sums."""
-        return next(s for s in (128, 64, 32) if self.share_n * 4 % s == 0)
-
     def fitted(self):
         """With as many panels and stages as there is room for."""
         return self
@@ -162,40 +145,29 @@ class GemmConfig(Config):
              "multiple of one 128-byte swizzle span deep."),
             (self.stages >= 2 and self.c_stages >= 1, f"stages = {self.stages}, c_stages = {self.c_stages}. At least 2 and 1."),
             (self.group_m >= 1, f"group_m = {self.group_m}. At least 1."),
-            (self.split_k or self.cluster in self.clusters, f"cluster = {self.cluster}. Blocks of a cluster: "
+            (self.cluster in self.clusters, f"cluster = {self.cluster}. Blocks of a cluster: "
              f"{' or '.join(map(str, self.clusters))}."),
-            (self.group_m % max(self.rows_together, 1) == 0, f"group_m = {self.group_m} in clusters of {self.cluster}. Its tile rows are "
+            (self.group_m % max(self.cluster, 1) == 0, f"group_m = {self.group_m} in clusters of {self.cluster}. Its tile rows are "
              "walked together. Use a multiple."),
             (self.part_m * self.tile_n // 128 <= {1: 128, 2: 192, 3: 96}[self.consumers], f"tile {self.tile_m} x {self.tile_n} takes "
              f"{self.part_m * self.tile_n // 128} registers of sums in each thread of {self.consumers} consumers. Use a smaller tile."),
         ]
-        insist(self, [*rules, *self._split_rules()])
+        insist(self, [*rules, *self._slice_rules()])
         if self.shared_bytes > SHARED_LIMIT:
             raise ConfigError(f"{name}: needs {self.shared_bytes} bytes of shared memory. sm_90 offers {SHARED_LIMIT}. "
                               "Use fewer stages or a smaller tile.", config=self, needed=self.shared_bytes, offered=SHARED_LIMIT)
 
-    def _split_rules(self):
-        rules = [(self.slices >= 1 and self.slices & self.slices - 1 == 0, f"slices = {self.slices}. Blocks that share a tile are "
-                  "counted by counters that wrap. Use a power of two.")]
+    def _slice_rules(self):
+        rules = [(self.slices >= 1 and self.slices & self.slices - 1 == 0, f"slices = {self.slices}. Tiles are added up in a circle. Use a "
+                  "power of two.")]
         if self.slices > 1:
             rules += [
-                (self.slices <= 8 or self.part_m * self.tile_n <= 64 * 128, f"slices = {self.slices} of a tile {self.tile_m} x {self.tile_n}. "
-                 "With more than 8 a consumer's sums take 64 registers at most. Use a smaller tile."),
+                (self.slices <= 8 or self.part_m * self.tile_n <= 64 * 128, f"slices = {self.slices} of a tile {self.tile_m} x "
+                 f"{self.tile_n}. With more than 8 a consumer's sums take 64 registers at most. Use a smaller tile."),
                 (len(self.clusters) > 1, f"slices = {self.slices}. Blocks of this family share no tile. Use GemmConfig."),
                 (self.cluster == 1, f"slices = {self.slices} in clusters of {self.cluster}. Blocks that share a tile meet in memory. Use "
                  "cluster = 1."),
                 (not self.ping_pong, f"slices = {self.slices} with ping_pong. Consumers of a tile that is shared work together. Use "
                  "ping_pong = False."),
             ]
-        if not self.split_k:
-            return rules
-        rules.append((self.slices == 1, f"slices = {self.slices} with split_k. A tile's depth is split in one way. Use one of them."))
-        sums = 4 * self.tile_m * (self.tile_n + self.cluster * self.share_n)
-        ring = self.stages * (self.tile_m + self.tile_n) * self.tile_k * ITEMSIZE[self.dtype]
-        return rules + [
-            (len(self.clusters) > 1, "split_k. Blocks of this family share no tile. Use GemmConfig."),
-            (2 <= self.cluster <= 8, f"cluster = {self.cluster} with split_k. Two to eight blocks share a tile's depth."),
-            (not self.ping_pong, "split_k with ping_pong. Consumers of a tile that is split work together. Use ping_pong = False."),
-            (sums <= ring, f"split_k of a tile {self.tile_m} x {self.tile_n}: its sums, sent and received, take {sums} bytes. They lie "
-             f"over the ring of A and B, which has {ring}. Use more stages or a smaller tile."),
-        ]
+        return rules

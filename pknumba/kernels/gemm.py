@@ -1,7 +1,7 @@
 """GEMM: C = A @ B. A (M, K) row-major, B (K, N) row-major or the transpose of a row-major (N, K), C (M, N) row-major."""
 
 from ..config import GemmConfig
-from ..primitives import (accumulator, activate, arrive, expect, fence_async, load_async, load_multicast, mma, mma_wait, ring, store,
+from ..primitives import (accumulator, activate, arrive, expect, fence_async, load_async, load_multicast, mma, mma_wait, mod, ring, store,
                           store_add_async, store_async, store_async_read_wait, tile_coord, turn_pass, turn_wait, wait)
 from ..templates import LCS, Whole, multiply
 from ..tiles import Semaphore, Tile, shared
@@ -11,14 +11,13 @@ class Gemm(LCS):
     """Tiles of C over SMs; each SM loads, multiplies and stores at once."""
 
     config, form = GemmConfig, Whole
-    tensors = ("A", "B", "C")
+    tensors, fetched = ("A", "B", "C"), ("A", "B")
 
     @classmethod
     def for_config(kernel, cfg):
-        """SplitGemm for tiles whose depth is split by clusters, SlicedGemm for those whose depth is in slices."""
+        """SlicedGemm for tiles whose depth is in slices."""
         from .sliced_gemm import SlicedGemm
-        from .split_gemm import SplitGemm
-        return SplitGemm if cfg.split_k else SlicedGemm if cfg.slices > 1 else kernel
+        return SlicedGemm if cfg.slices > 1 else kernel
 
     @staticmethod
     def shared(cfg):
@@ -42,8 +41,9 @@ class Gemm(LCS):
             stage, phase = ring(task.step + k, cfg.stages)
             wait(s.ab_empty[stage], phase ^ 1)
             expect(s.ab_full[stage], s.a[stage], s.b[stage])
-            load_async(s.a[stage], g.A, (task.row, k), s.ab_full[stage], task.first)
-            load_multicast(s.b[stage], g.B, (task.col, k) if cfg.b_transposed else (k, task.col), s.ab_full[stage])
+            at = mod(k + task.col, g.k_tiles) if cfg.stagger else k
+            load_async(s.a[stage], g.A, (task.row, at), s.ab_full[stage], task.first)
+            load_multicast(s.b[stage], g.B, (task.col, at) if cfg.b_transposed else (at, task.col), s.ab_full[stage])
 
     @staticmethod
     def product(cfg, g, s, task, rows=None):

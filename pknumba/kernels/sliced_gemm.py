@@ -15,6 +15,7 @@ class SlicedGemm(Gemm):
 
     form, private = Sliced, True
     tensors, kinds, counters = ("A", "B", "C", "sums"), {"sums": "float32"}, ("left",)
+    fetched = Gemm.fetched
     numbers = {**Gemm.numbers, "blocks": 1}
 
     @staticmethod
@@ -25,13 +26,14 @@ class SlicedGemm(Gemm):
 
     @staticmethod
     def loader(cfg, g, s, task):
-        col, first = div(task.col, cfg.sharers), mod(task.id, cfg.slices) * g.k_tiles
+        col, part = div(task.col, cfg.sharers), mod(task.id, cfg.slices)
         for k in range(g.k_tiles):
             stage, phase = ring(task.step + k, cfg.stages)
             wait(s.ab_empty[stage], phase ^ 1)
             expect(s.ab_full[stage], s.a[stage], s.b[stage])
-            load_async(s.a[stage], g.A, (task.row, first + k), s.ab_full[stage])
-            load_async(s.b[stage], g.B, (col, first + k) if cfg.b_transposed else (first + k, col), s.ab_full[stage])
+            at = part * g.k_tiles + (mod(k + div(part * g.k_tiles, cfg.slices), g.k_tiles) if cfg.stagger else k)
+            load_async(s.a[stage], g.A, (task.row, at), s.ab_full[stage])
+            load_async(s.b[stage], g.B, (col, at) if cfg.b_transposed else (at, col), s.ab_full[stage])
 
     @staticmethod
     def consumer(cfg, g, s, task):

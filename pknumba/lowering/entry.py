@@ -9,7 +9,7 @@ from numba.cuda import extending, types
 from ..tiles import Semaphore
 from .compile import compile_entry, entry_ptx
 from .declare import need
-from .ptx import CONTEXT, EPOCH, Ptx
+from .ptx import CONTEXT, EPOCH, MAPS, Ptx
 from .recording import CURSORS
 from .register import device, forget, register_primitives, view
 from .types import I32, I64, CountersType, ParameterType, SharedType, TensorType
@@ -88,6 +88,7 @@ def _bind(target):
 
 def _begin(plan):
     """An intrinsic that sets the block up: semaphores, the launch context, and the wait for the kernel before this one."""
+    fetched = [i for i, name in enumerate(plan.tensors) if name in vars(plan.kernel).get("fetched", ())]
     counts = [(at + 8 * i, d.arrivals(plan.roles[d.by])) for at, d in plan.places.values() if isinstance(d, Semaphore) for i in range(d.n)]
 
     # in a cluster, others may arrive here as soon as they run
@@ -105,7 +106,11 @@ def _begin(plan):
                 if p.recording:
                     p("".join(f"st.shared.u64 [$0+{CURSORS + 8 * i}], 0; " for i in range(5)), base)
                 p(f"st.shared.u64 [$0+{CONTEXT}], $1; {show}", base, b.extract_value(args[0], len(sig.args[0]) - 1))
-            p(f"{meet} griddepcontrol.wait; griddepcontrol.launch_dependents;")
+            for i in fetched:                       # each by a warp of its own, before the wait: a map is far away at first
+                with p.when(b.icmp_unsigned("==", p("mov.u32 $0, %tid.x;", out=[I32], pure=True), p.const(32 * i))):
+                    p(f"prefetch.tensormap [$0+{MAPS}];", b.ptrtoint(b.extract_value(args[0], i), I64))
+            # the next kernel's blocks may begin as soon as all of this one's have, and wait there until this one has ended
+            p(f"griddepcontrol.launch_dependents; {meet} griddepcontrol.wait;")
             p.prepare_ring(base, b.extract_value(args[0], len(sig.args[0]) - 1))
             return base
         return types.int32(parameters), codegen

@@ -3,7 +3,7 @@
 from .activation import activate
 from .boxes import copy_box, entry, reduce_box
 from .carrying import carry, post, weigh
-from .clusters import load_multicast, send_async
+from .clusters import load_multicast
 from .columns import col_max, col_sum
 from .elements import cast, exp2, fill, fill_rows, log2, mask, maximum, minimum, row_max, row_sum
 from .index import div, i32, least, mod, most, ring, tile_coord
@@ -30,7 +30,7 @@ __all__ = ["accumulator", "activate", "add_up", "all_reduce", "announce", "arriv
            "fence_async", "fill", "fill_rows", "i32", "keep_epoch", "least", "load", "load_async",
            "load_multicast", "load_ragged_async", "load_rows", "log2", "look", "mask", "maximum", "minimum", "mma", "mma_wait", "mod",
            "most", "normalise", "over_warps", "post", "put", "record", "reduce", "reduce_box", "reduce_boxes", "reduce_packets",
-           "reduce_shares", "rescale", "ring", "row_max", "row_numbers", "row_shares", "row_sum", "row_total", "send_async", "send_box",
+           "reduce_shares", "rescale", "ring", "row_max", "row_numbers", "row_shares", "row_sum", "row_total", "send_box",
            "send_packets", "signal", "signal_all", "squares", "stamp", "store", "store_add_async", "store_async", "store_async_read_wait",
            "store_async_wait", "store_max_async", "store_min_async", "store_ragged_async", "store_rows", "store_shares", "sync", "take",
            "take_boxes", "tally", "tick", "tile_coord", "times", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until", "weigh"]

@@ -48,28 +48,3 @@ def _(tile, tensor, coord, sem):
         for offset, r, c in boxes:
             p(text, p.b.add(tile_at, p.const(offset)), map_at, p.b.add(col, p.const(c)), p.b.add(row, p.const(r)), sem_at)
     return emit
-
-
-@primitive(scope="thread")
-def send_async(to, tile, block, sem):
-    """Start ``to`` in a block of the cluster = tile. Its bytes complete on that block's ``sem`` (announced there by ``expect``).
-
-    Args:
-        to: shared tile of the same form; it stands for the tile at its place in the other block, which has given it to be written.
-        tile: shared tile, visible to the copy engine (``fence_async`` by its writers before they arrived). It is in use until the
-            other block has seen ``sem`` complete.
-        block: number of the block in the cluster, which may be this one. sem: the semaphore, at the same place in the other block.
-
-    PTX: mapa, cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.
-    """
-    mate = current().block.mates()[int(block)]
-    transfer("send_async", tile, to.of(mate), completes=sem.of(mate))
-
-
-@send_async.lowering
-def _(to, tile, block, sem):
-    need((to.shape, to.dtype, to.swizzle) == (tile.shape, tile.dtype, tile.swizzle), f"{tile.role.name}: send_async of {tile} to {to}. "
-         "A copy has the form of what is copied.")
-    text = ("{ .reg .b32 d, m; mapa.shared::cluster.u32 d, $0, $2; mapa.shared::cluster.u32 m, $3, $2; "
-            f"cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [d], [$1], {tile.nbytes}, [m]; }}")
-    return lambda p, to_at, tile_at, block, sem_at: p(text, to_at, tile_at, block, sem_at)

@@ -24,6 +24,7 @@ class Template(metaclass=KernelMeta):
         helper_registers: of a loader's or storer's thread once roles are known, a multiple of 8; longer roles need more.
         form: how what it computes is spread over ranks (``forms``); alone: the kernel that does the same on one rank, or None.
         delivers: whether its storers write to other ranks, with no communicator.
+        fetched: tensors that are moved in boxes from this rank's memory, whose maps every block fetches before it begins. Not inherited.
         private: whether its counters are this rank's alone, and every stream has its own (``kept``).
         numbers: what else ``g`` holds: {name: how many int32}.
     """

@@ -47,8 +47,8 @@ def windows_of(world, array, spots):
 
 def cut_of(m, n, k, cfg):
     """Numbers of a product that is cut into tiles from its first row on. Tile rows are those of whole clusters: the last may be empty."""
-    grid = -(-m // (cfg.tile_m * cfg.rows_together)) * cfg.rows_together, -(-n // cfg.tile_n)
-    return {"grid": grid, "tasks": grid[0] * grid[1] * cfg.depths, "k_tiles": -(-k // (cfg.tile_k * cfg.depths))}
+    grid = -(-m // (cfg.tile_m * cfg.cluster)) * cfg.cluster, -(-n // cfg.tile_n)
+    return {"grid": grid, "tasks": grid[0] * grid[1] * cfg.slices, "k_tiles": -(-k // (cfg.tile_k * cfg.slices))}
 
 
 class Whole:

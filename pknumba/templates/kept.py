@@ -1,9 +1,7 @@
-"""What calls of a kernel of one rank keep between them: counters, and memory in which its blocks meet. Every stream has its own, since
-calls on two streams may run at once."""
+"""What calls of a kernel of one rank keep between them: memory in which its blocks meet. Every stream has its own, since calls on two
+streams may run at once."""
 
-import struct
-
-from .call import Matrix, Workspace, device_table, prepare
+from .call import Matrix, Workspace, prepare
 
 __all__ = ["OwnCounters", "Sums", "OnStreams", "launches", "CAPTURED"]
 
@@ -12,18 +10,12 @@ CAPTURED = "captured"
 
 
 class OwnCounters:
-    """``n`` 32-bit counters of this rank alone, zero at first. They only grow. Not collective."""
+    """``n`` counters of this rank alone, which stand for something else on a device (``primitives.shares``). Not collective."""
 
     def __init__(self, world, n):
         import numpy as np
-        self.n, zeros = n, np.zeros(n, np.uint32)
-        if world.executor == "interpreter":
-            self.arrays = [zeros if r == world.rank else None for r in range(world.size)]
-            return
-        from ..runtime import DeviceArray
-        self._memory = DeviceArray.of(zeros, world.device)
-        self.pointer = self._memory.pointer
-        self.peers_table = device_table(world, struct.pack(f"<{world.size}Q", *[self.pointer] * world.size))
+        self.n, self.pointer, self.peers_table, own = n, 0, 0, np.zeros(n, np.uint32)
+        self.arrays = [own if r == world.rank else None for r in range(world.size)]
 
 
 class Sums:
@@ -41,8 +33,10 @@ class Sums:
         if key not in world.cache:
             world.cache[key] = DeviceArray.empty(1 << key[2], "float32", world.device)
             with driver.using(world.device):
-                driver.memset(world.cache[key].pointer, 0xff, 4 << key[2], world.stream)
-                driver.stream_synchronize(world.stream)
+                stream = driver.stream_create()
+                driver.memset(world.cache[key].pointer, 0xff, 4 << key[2], stream)
+                driver.stream_synchronize(stream)
+                driver.stream_destroy(stream)
         self._memory = world.cache[key]
         self.matrix = Matrix(self._memory.pointer, rows, cols, 4 * cols, "float32")
 
@@ -55,15 +49,23 @@ class OnStreams:
     """
 
     def __init__(self, make, stream):
-        self._make, self._known, self._captured = make, {stream: make(stream)}, make(CAPTURED)
+        self._make, self._known = make, {}
+        self._on(stream), self._on(CAPTURED)        # the second now, since nothing can be allocated later in a capture
+
+    def _on(self, stream):
+        if stream not in self._known:
+            self._known[stream] = self._make(stream)
+        return self._known[stream]
 
     def fire(self, stream=0):
         """Launch on the stream with this pointer."""
-        launch = self._known.get(stream)
-        if launch is None:
-            from ..runtime.streams import capturing
-            launch = self._captured if capturing(stream) else self._known.setdefault(stream, self._make(stream))
-        launch.fire(stream)
+        (self._known.get(stream) or self._on(place_of(stream))).fire(stream)
+
+
+def place_of(stream):
+    """CAPTURED for a stream whose calls go into a graph, else the stream."""
+    from ..runtime.streams import capturing
+    return CAPTURED if capturing(stream) else stream
 
 
 def launches(kernel, world, cfg, matrices, numbers, shape, stream, follows):
@@ -76,4 +78,6 @@ def launches(kernel, world, cfg, matrices, numbers, shape, stream, follows):
             made.memory = kernel.form.keeps(world, key, cfg, numbers)
         kept = world.cache[place]
         return prepare(kernel, world, cfg, {**matrices, **{name: x.matrix for name, x in kept.memory.items()}}, numbers, kept)
-    return OnStreams(make, stream) if follows and world.executor == "gpu" else make(stream)
+    if world.executor != "gpu":
+        return make(stream)
+    return OnStreams(make, place_of(stream)) if follows else make(place_of(stream))

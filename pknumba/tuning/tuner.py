@@ -10,11 +10,12 @@ from itertools import product
 
 import numpy as np
 
-from ..config.choosing import _GEMMS
+from ..config.choosing import _GEMMS, ranked
 from ..config.kept import lines, shape_class, user_file
-from ..errors import ConfigError, UnsupportedError
+from ..errors import CompileError, ConfigError, UnsupportedError
 from ..interpreter import dtype_of
 from ..runtime import DeviceArray, Graph, describe, driver
+from .ahead import compile_ahead
 from .hardware import H200
 from .model import COMM_SMS, _operator, predict
 
@@ -22,7 +23,7 @@ __all__ = ["candidates", "tune", "best_of", "foreign"]
 
 #: How many configurations are tried for a shape, timed rounds of each, seconds that a timed graph takes about, bytes that buffers
 #: rotate over.
-TRIED, ROUNDS, LENGTH, ROTATE = 10, 9, 1e-3, 256 << 20
+TRIED, ROUNDS, LENGTH, ROTATE = 10, 15, 1e-3, 512 << 20
 
 
 #: What is tuned: products of (m, k) and (k, n) arrays.
@@ -38,28 +39,26 @@ def _tunable(op):
 def candidates(op, shape, world=1, sms=132, hardware=H200, limit=TRIED, dtype="bfloat16", transposed=True):
     """Configurations worth trying for a shape, the model's favourite first.
 
-    Tile shapes are those that ship; for operators that communicate each comes with the numbers of communicating SMs that the model likes
-    best. Where tiles are few, their depth is also split between the blocks of clusters. The favourite also comes with other orders of
-    tiles, and in clusters that share what they load.
+    Tile shapes are those that ``config.best`` chooses among; for operators that communicate each comes with the numbers of communicating
+    SMs that the model likes best. The favourite also comes with other orders of tiles, and in clusters that share what they load.
 
     Raises ConfigError for an operator that is not tuned.
     """
-    operator, ranked = _tunable(op), []
-    comms = [c for c in COMM_SMS if c < sms // 2] if world > 1 and operator.moves[operator.ours](*shape, world, hardware).work else [None]
-    scaled = hardware.replace(sms=sms, tensor=hardware.tensor * sms / hardware.sms)
-    for (fields, _), comm in product(_GEMMS, comms):
-        config = operator.config(**fields).replace(dtype=dtype, b_transposed=transposed, **({} if comm is None else {"comm_sms": comm}))
-        for parts in (1, 2, 4, 8):
-            # parts times as many tiles of a part of the depth
-            m, n, k = parts * shape[0], shape[1], -(-shape[2] // parts)
-            if parts > 1:
-                config = config.replace(split_k=True, cluster=parts)
-            if _valid(config) and (parts == 1 or parts * _tiles(shape, config) <= 2 * sms):
-                told = predict(op, m, n, k, world, hardware=scaled, config=config, comm_sms=comm or 0)
-                ranked.append((told.seconds, len(ranked), config))
-    found = [config for *_, config in sorted(ranked)]
+    operator, found = _tunable(op), []
+    base = operator.config(dtype=dtype, b_transposed=transposed)
+    if op == "gemm":
+        found = [base.replace(**fields) for _, fields in ranked(*shape, sms)]
+    else:
+        works = world > 1 and operator.moves[operator.ours](*shape, world, hardware).work
+        comms = [c for c in COMM_SMS if c < sms // 2] if works else [None]
+        scaled = hardware.replace(sms=sms, tensor=hardware.tensor * sms / hardware.sms)
+        for (fields, _), comm in product(_GEMMS, comms):
+            config = base.replace(**fields, **({} if comm is None else {"comm_sms": comm}))
+            found.append((predict(op, *shape, world, hardware=scaled, config=config, comm_sms=comm or 0).seconds, len(found), config))
+        found = [config for *_, config in sorted(found)]
+    found = [c for c in found if _valid(c)]
     others = [found[0].replace(group_m=g) for g in (4, 8, 16, 24) if g != found[0].group_m and _tiles(shape, found[0]) > sms]
-    if not found[0].split_k and _valid(found[0].replace(cluster=2)):
+    if found[0].slices == 1 and _valid(found[0].replace(cluster=2)):
         others.insert(0, found[0].replace(cluster=2))
     return (found[:max(1, limit - min(3, len(others)))] + others)[:limit]
 
@@ -106,6 +105,7 @@ def tune(world, op, shapes, *, seconds, dtype="bfloat16", transposed=True, file=
         known = {c: s for c, s in world.allgather(_known(path, key, shape))[0].items() if c.b_transposed == transposed}
         options = dict(limit=limit, dtype=dtype, transposed=transposed)
         wanted = [c for c in candidates(op, shape, world.size, key["sms"], **options) if c not in known]
+        _ready(world, op, wanted if measure is None else [], end)
         for at in range(0, len(wanted), 4):
             if any(world.allgather(time.monotonic() > end)):
                 break
@@ -122,6 +122,13 @@ def tune(world, op, shapes, *, seconds, dtype="bfloat16", transposed=True, file=
         raise ConfigError(f"tune: {seconds:g} seconds were over before anything was measured. Compiling takes seconds for each "
                           "configuration. Give more time; what is compiled once stays.", seconds=seconds)
     return found
+
+
+def _ready(world, op, configs, end):
+    """Compile configurations on one rank, the others wait."""
+    if configs and world.rank == 0:
+        compile_ahead(op, configs, end - time.monotonic())
+    world.barrier()
 
 
 def best_of(path, op=None, given=None):
@@ -188,8 +195,9 @@ def _short(config):
 
 
 def on_gpus(world, op, shape, dtype, configs):
-    """{config: seconds of a call}: each result compared with the first one's, then timed in turns; the maximum over ranks."""
-    sets = [_arrays(world, op, shape, dtype, configs[0].b_transposed) for _ in range(max(1, min(4, ROTATE // (2 * sum(_sizes(shape))))))]
+    """{config: seconds of a call}: each result compared with the first one's, then timed in turns; the maximum over ranks. A configuration
+    that the assembler refuses, on every rank alike, is left out."""
+    sets = [_arrays(world, op, shape, dtype, configs[0].b_transposed) for _ in range(max(1, min(8, ROTATE // (2 * sum(_sizes(shape))))))]
     runs, first, estimate = {}, None, max(predict(op, *shape, world.size).seconds, 3e-6)
     batch = max(len(sets), min(64, round(LENGTH / estimate)))
     for config in configs:
@@ -197,21 +205,24 @@ def on_gpus(world, op, shape, dtype, configs):
             for i in range(batch):
                 call, *arrays = sets[i % len(sets)]
                 call(*arrays, config=config, stream=stream)
-        runs[config] = Graph(world, calls)
+        try:
+            runs[config] = Graph(world, calls)
+        except CompileError:
+            continue
         mine = _sample(sets[0][-1])
         first = mine if first is None else first
         if not all(world.allgather(bool(np.allclose(mine, first, rtol=0.03, atol=0.03)))):
             raise ConfigError(f"tune: {_short(config)} gives another result of {op} {shape} than {_short(configs[0])}. One of them is "
                               "wrong. Report it.", config=config)
-    times = {config: [] for config in configs}
+    times = {config: [] for config in runs}
     for _ in range(ROUNDS):
         for config, graph in runs.items():
             world.barrier()
             times[config].append(graph.seconds() / batch)
     for graph in runs.values():
         graph.close()
-    everyone = world.allgather({c: times[c] for c in configs})
-    return {c: float(np.median([max(round_) for round_ in zip(*(each[c] for each in everyone))])) for c in configs}
+    everyone = world.allgather(times)
+    return {c: float(np.median([max(round_) for round_ in zip(*(each[c] for each in everyone))])) for c in times}
 
 
 def _sizes(shape):

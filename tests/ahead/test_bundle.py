@@ -109,7 +109,7 @@ def test_which_kernels_calls_want():
     """Of products the configuration that a call would choose, of a world of one rank the kernel of one GPU."""
     from pknumba.config import best
     found = wanted(GemmAllReduce, sizes=[(4096, 4096, 4096)], worlds=(1, 2), sms=132)
-    assert {k.__name__ for k, _ in found} - {"SplitGemm"} == {"Gemm", "GemmAllReduceInside"}
+    assert {k.__name__ for k, _ in found} - {"SlicedGemm"} == {"Gemm", "GemmAllReduceInside"}
     both = {(k, b) for k in (Gemm, GemmAllReduce.inside) for b in (True, False)}
     assert {(k, c.b_transposed) for k, c in found} >= both, "both layouts of B"
     chosen = best(4096, 4096, 4096, 132, GemmAllReduceConfig(intra_sm=True), 2)

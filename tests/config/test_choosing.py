@@ -19,7 +19,7 @@ def test_every_choice_can_run(sms):
         for lines in LINES:
             cfg = best(m, n, k, sms, lines=lines)
             cfg.check()
-            assert cfg.cluster <= sms
+            assert max(cfg.cluster, cfg.slices) <= sms
         for family in (GemmAllReduceConfig, AllGatherGemmConfig):
             cfg = best(m, n, k, max(sms, 2), family(), 2)
             cfg.check()
@@ -33,18 +33,19 @@ def test_rows_that_straddle_lines():
 
 
 def test_few_tiles_and_long_sums():
-    for shape in ((512, 512, 16384), (256, 256, 32768)):
-        assert best(*shape, 132).split_k
-    assert best(512, 512, 16384, 132).cluster == 6, "sixteen tiles; of larger clusters an H200 holds fifteen"
+    for shape in ((512, 512, 16384), (256, 256, 32768), (128, 128, 16384)):
+        cfg = best(*shape, 132)
+        tiles = -(-shape[0] // cfg.tile_m) * -(-shape[1] // cfg.tile_n)
+        assert cfg.slices > 1 and 64 <= tiles * cfg.slices <= 132, "one wave that leaves few SMs idle"
     assert best(128, 8192, 8192, 132).tile_m == 128, "B is read once"
     for shape in ((128, 8192, 8192), (1024, 1024, 4096), (1024,) * 3, (4096,) * 3, (16384, 16384, 64), (512, 512, 64)):
-        assert not best(*shape, 132).split_k
+        assert best(*shape, 132).slices == 1
 
 
 def test_waves_that_fit():
-    """132 tiles for 132 SMs; five waves instead of six."""
-    assert best(1536, 1536, 1536, 132).tile_n == 144 and best(2048, 7168, 2048, 132).tile_n == 176
-    assert best(1536, 1536, 1536, 132, AllGatherGemmConfig(), 2).tile_n not in (144, 176), "not compiled for operators that communicate"
+    """128 tiles for 132 SMs; five waves instead of six."""
+    assert best(1536, 1536, 1536, 132).tile_n == 96 and best(2048, 7168, 2048, 132).tile_n == 176
+    assert best(1536, 1536, 1536, 132, AllGatherGemmConfig(), 2).tile_n not in (96, 176), "not compiled for operators that communicate"
 
 
 @pytest.mark.parametrize("pointer, pitch, transposed, lines", [

@@ -57,17 +57,6 @@ def test_clusters(world, fields, transposed, dtype):
         check(world, shape, dtype, transposed, config=GemmConfig(cluster=2, **fields))
 
 
-@pytest.mark.parametrize("cluster, transposed, dtype", [(2, False, "bfloat16"), (7, True, "float16"), (8, True, "bfloat16")])
-def test_split_depth(world, cluster, transposed, dtype):
-    """One tile and many, less depth than blocks, edges; the same bits each time."""
-    cfg = GemmConfig(tile_n=128, stages=6, c_stages=1, cluster=cluster, split_k=True)
-    for shape in ((512, 512, 4096), (300, 520, 1000), (1, 1, 1), (129, 257, 72), (2000, 1800, 520)):
-        check(world, shape, dtype, transposed, config=cfg)
-    a, b = torch.randn(256, 8192, device="cuda").bfloat16(), torch.randn(256, 8192, device="cuda").bfloat16()
-    first = gemm(world, a, b.T, config=cfg)
-    assert all(torch.equal(first, gemm(world, a, b.T, config=cfg)) for _ in range(20))
-
-
 def test_clusters_in_a_row(world):
     """Blocks of a cluster never leave, nor begin, while others still reach into them: short kernels, one behind the other."""
     for shape in ((256, 256, 64), (128, 256, 64), (640, 512, 128)):

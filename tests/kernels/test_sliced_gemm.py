@@ -21,7 +21,8 @@ SHAPES = [(40, 72, 100), (32, 64, 16), (17, 33, 131), (1, 1, 1)]
 
 def sliced(n=0, **changes):
     """The n-th toy configuration."""
-    fields = dict(slices=(2, 4, 8)[n % 3], consumers=1 + n % 2, b_transposed=n % 4 > 0, stages=2 + n % 2, c_stages=1 + n % 2)
+    fields = dict(slices=(2, 4, 8)[n % 3], consumers=1 + n % 2, b_transposed=n % 4 > 0, stages=2 + n % 2, c_stages=1 + n % 2,
+                  stagger=n % 4 < 2)
     return harness.toy(SlicedGemm, **{**fields, **changes})
 
 
@@ -70,7 +71,7 @@ def test_the_operator_chooses_the_kernel():
     (lambda: GemmConfig(slices=0), ("slices = 0", "power of two")),
     (lambda: GemmConfig(slices=2, cluster=2), ("slices = 2 in clusters of 2",)),
     (lambda: GemmConfig(slices=2, ping_pong=True, tile_n=128), ("slices = 2 with ping_pong",)),
-    (lambda: GemmConfig(slices=2, cluster=2, split_k=True, tile_n=128, stages=6), ("slices = 2",)),
+    (lambda: GemmConfig(slices=16), ("slices = 16 of a tile 128 x 256", "64 registers")),
     (lambda: GemmAllReduceConfig(slices=2), ("slices = 2", "Use GemmConfig"))])
 def test_refused_configurations(make, words):
     with pytest.raises(ConfigError) as found:

@@ -25,6 +25,6 @@ def test_words(name, text):
 
 
 def test_each_share_is_left_by_all_others_and_read_once(text):
-    """A consumer's tile has 64 x 64 / 512 = 8 blocks in 4 shares; three of others are added, in one wait, and emptied; no fence, no signal."""
+    """A consumer's tile has 64 x 64 / 512 = 8 blocks in 4 shares; three of others are added and emptied; no fence, no signal."""
     assert text.count("st.relaxed.gpu.global.v4.b32") == 8 + 3 * 2 and text.count("ld.relaxed.gpu.global.v4.b32") == 3 * 2
     assert not any(word in text for word in ("red.release", "ld.acquire"))

@@ -9,7 +9,6 @@ from pknumba.kernels.gemm_all_reduce import GemmAllReduceInside
 from pknumba.kernels.gemm_all_to_all import ColumnsAndRows, GemmAllToAll
 from pknumba.kernels.gemm_reduce_scatter import GemmReduceScatterAdd, GemmReduceScatterInside
 from pknumba.kernels.sliced_gemm import SlicedGemm
-from pknumba.kernels.split_gemm import SplitGemm
 from pknumba.templates import Grouped
 from pknumba.tiles import Semaphore
 
@@ -21,9 +20,6 @@ EXTREME = [dict(tile_m=128, tile_n=128, consumers=1), dict(tile_m=256, tile_n=19
            dict(tile_m=192, tile_n=192, consumers=3, stages=3), dict(tile_m=128, tile_n=96, tile_k=128, stages=3),
            dict(tile_n=48, c_stages=1)]
 
-#: Depths split by clusters of every size.
-SPLIT = [dict(tile_n=128, stages=6, c_stages=1, cluster=8), dict(tile_n=192, stages=5, c_stages=1, cluster=2, dtype="float16"),
-         dict(tile_m=64, tile_n=128, stages=8, consumers=1, cluster=7, b_transposed=False)]
 #: Depths in slices: as many shares as blocks, fewer, and a width that is no power of two.
 SLICED = [dict(tile_n=128, stages=6, slices=8), dict(tile_n=256, stages=4, c_stages=1, slices=4, dtype="float16"),
           dict(tile_m=64, tile_n=128, stages=8, consumers=1, slices=32, b_transposed=False), dict(tile_n=160, stages=5, slices=2)]
@@ -37,13 +33,11 @@ def cases():
         fields += [dict(b_transposed=False, **f) for f in EXTREME] if kernel is Gemm else EXTREME[:3]
         fields += [dict(cluster=2, b_transposed=i % 2 > 0, dtype=("bfloat16", "float16")[i % 3 == 2], **f)
                    for i, f in enumerate([{}, *SHIPPED][::2])] if kernel is Gemm else []
-        fields += [dict(b_transposed=i > 0, **f) for i, (f, _) in enumerate(choosing._BETWEEN)] if kernel is Gemm else []
+        fields += [dict(b_transposed=i % 2 > 0, **f) for i, (f, *_) in enumerate(choosing._ALONE[6:])] if kernel is Gemm else []
         for f in {repr(family(**f)): f for f in fields}.values():
             yield pytest.param(kernel, family(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
     for kernel, more in ((Gemm, {}), (GemmAllReduceInside, {"intra_sm": True})):
         yield pytest.param(kernel, kernel.config(**SHIPPED[0], **more).of("float32", True), id=f"{kernel.__name__}-float32")
-    for f in SPLIT:
-        yield pytest.param(SplitGemm, GemmConfig(split_k=True, **f), id=f"SplitGemm-{f['tile_n']}-{f['cluster']}")
     for f in SLICED:
         yield pytest.param(SlicedGemm, GemmConfig(**f), id=f"SlicedGemm-{f['tile_n']}-{f['slices']}")
     for kernel in (GemmReduceScatterInside, AllGatherGemm):
@@ -97,7 +91,6 @@ def expect_instructions(kernel, cfg, record, code, counts):
         assert counts["STSM"] == moves * (1 + inside) and counts["LDSM"] == moves * inside, "sums are added to what came, or stored alone"
     else:
         assert len(code.find("STS.64")) == 4 * moves * (1 + inside) + 1, "and the launch's context"
-    assert bool(counts["UBLKCP"]) == cfg.split_k, "sums are sent by the copy engine"
     stores = "UTMAREDG" if cfg.adds else "UTMASTG"
     assert counts["UTMALDG"] >= 2 and counts[stores] >= 1 and counts["UTMACMDFLUSH"] == counts["UTMASTG"] + counts["UTMAREDG"]
     semaphores = sum(d.n for d in kernel.shared(cfg) if isinstance(d, Semaphore))
@@ -130,7 +123,7 @@ def expect_cluster(cfg, code):
         assert not shared and not remote and not code.find("UCGABAR")
         return
     inside = any(first <= n <= last for n in remote)
-    assert remote and (not shared and not inside if cfg.split_k else inside and len(shared) * 2 >= code.counts()["UTMALDG"])
+    assert remote and inside and len(shared) * 2 >= code.counts()["UTMALDG"]
     assert len(code.find("UCGABAR_ARV")) == len(code.find("UCGABAR_WAIT")) == 2
     assert code.find("UCGABAR_WAIT")[0] < code.find("ACQBULK")[0] and code.find("UCGABAR_ARV")[1] > max(*code.find("HGMMA"), *shared)
     for n in remote:

@@ -83,11 +83,11 @@ def test_a_program_of_ones_own():
     assert slow > 1.3 * usual
 
 
-def test_a_depth_that_is_split_between_blocks_of_a_cluster():
+def test_a_depth_in_slices():
     """Few tiles of great depth: four blocks for each are faster than one."""
     cfg = pknumba.GemmConfig(tile_m=64, tile_n=128, stages=8, consumers=1)
     shape = "gemm", 128, 128, 4096
-    one, four = (seconds(*shape, config=c, num_sms=8) for c in (cfg, cfg.replace(cluster=4, split_k=True)))
+    one, four = (seconds(*shape, config=c, num_sms=8) for c in (cfg, cfg.replace(slices=4)))
     assert four < 0.6 * one
 
 

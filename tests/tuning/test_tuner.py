@@ -46,7 +46,7 @@ def test_candidates_begin_with_the_models_favourite():
     assert found[0].intra_sm and found[0].tile_n == 192 and best_comm_sms("gemm_all_reduce", 8192, 8192, 4096, 2) == 0
     for c in candidates("gemm", (64, 64, 64), limit=20):
         c.check()
-    assert candidates("gemm", (256, 256, 32768))[0].split_k and not candidates("gemm", (8192, 8192, 8192))[0].split_k
+    assert candidates("gemm", (256, 256, 32768))[0].slices > 1 == candidates("gemm", (8192, 8192, 8192))[0].slices
 
 
 def test_the_fastest_is_found_and_kept(tmp_path):
