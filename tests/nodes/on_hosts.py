@@ -76,7 +76,7 @@ def wrong_calls():
 
 def another_operator():
     """Calls that all have made before, so that nobody asks again: each waits for what never comes."""
-    world = World.mpi(executor="interpreter", host_limit_s=2)
+    world = World.mpi(executor="interpreter", host_limit_s=3)
     all_reduce(world, X), all_gather(world, X)
     expect(world, errors.PknumbaError, lambda: (all_gather if world.here[0] else all_reduce)(world, X))
     leave(world, range(world.size))
@@ -84,7 +84,7 @@ def another_operator():
 
 def frozen():
     """A node that stops while data are on the way."""
-    world = World.mpi(executor="interpreter", host_limit_s=2)
+    world = World.mpi(executor="interpreter", host_limit_s=3)
     all_reduce(world, X)
     world.barrier()
     if world.here[0]:
@@ -95,7 +95,7 @@ def frozen():
 
 def unplugged():
     """The cable is cut: each node misses the other."""
-    world = World.mpi(executor="interpreter", host_limit_s=2)
+    world = World.mpi(executor="interpreter", host_limit_s=3)
     all_reduce(world, X)
     world.barrier()
 
@@ -126,7 +126,7 @@ def raised():
 
 def killed():
     """The processes of a node are gone from one moment to the next."""
-    world = World.mpi(executor="interpreter", host_limit_s=2)
+    world = World.mpi(executor="interpreter", host_limit_s=3)
     all_reduce(world, X)
     world.barrier()
     if world.here[0]:
