@@ -23,8 +23,8 @@ def _parts(box, number, dtype):
 
 
 def _slot(inbox, source, box, call):
-    """Element where the slot of a source begins, for that call."""
-    return (call % 2 * inbox.world_size + source) * int(box[4]) * (UNIT // inbox.dtype.itemsize)
+    """Element where the slot of a source, of whole pieces, begins for that call."""
+    return (call % 2 * inbox.world_size + source) * -(-int(box[4]) // 32) * 32 * (UNIT // inbox.dtype.itemsize)
 
 
 def _number(counters, source, number):
