@@ -60,6 +60,8 @@ def candidates(op, shape, world=1, sms=132, hardware=H200, limit=TRIED, dtype="b
     others = [found[0].replace(group_m=g) for g in (4, 8, 16, 24) if g != found[0].group_m and _tiles(shape, found[0]) > sms]
     if found[0].slices == 1 and _valid(found[0].replace(cluster=2)):
         others.insert(0, found[0].replace(cluster=2))
+    if op == "gemm" and (found[0].slices > 1 or min(shape[:2]) <= 256):
+        others.insert(0, found[0].replace(stagger=True))
     return (found[:max(1, limit - min(3, len(others)))] + others)[:limit]
 
 
@@ -169,10 +171,11 @@ def _key(world, op, dtype):
 
 
 def _known(path, key, shape):
-    """{config: seconds} of a shape that the file has."""
+    """{config: seconds} of a shape that the file has, but for what an older version knew and this one does not."""
     kind = _operator(key["op"]).config
-    wanted = {**key, "shape": list(shape)}
-    return {kind(**r["config"]): r["us"] * 1e-6 for r in lines(path) if all(r[name] == value for name, value in wanted.items())}
+    wanted, fields = {**key, "shape": list(shape)}, set(vars(kind()))
+    mine = [r for r in lines(path) if all(r[name] == value for name, value in wanted.items()) and set(r["config"]) <= fields]
+    return {kind(**r["config"]): r["us"] * 1e-6 for r in mine}
 
 
 def _append(path, key, shape, times):
@@ -197,7 +200,7 @@ def _short(config):
 def on_gpus(world, op, shape, dtype, configs):
     """{config: seconds of a call}: each result compared with the first one's, then timed in turns; the maximum over ranks. A configuration
     that the assembler refuses, on every rank alike, is left out."""
-    sets = [_arrays(world, op, shape, dtype, configs[0].b_transposed) for _ in range(max(1, min(8, ROTATE // (2 * sum(_sizes(shape))))))]
+    sets = _sets(world, op, shape, dtype, configs[0].b_transposed)
     runs, first, estimate = {}, None, max(predict(op, *shape, world.size).seconds, 3e-6)
     batch = max(len(sets), min(64, round(LENGTH / estimate)))
     for config in configs:
@@ -225,24 +228,39 @@ def on_gpus(world, op, shape, dtype, configs):
     return {c: float(np.median([max(round_) for round_ in zip(*(each[c] for each in everyone))])) for c in times}
 
 
+def _sets(world, op, shape, dtype, transposed):
+    """Arrays to rotate over, kept until another shape is asked for: what they hold takes longer to make than to multiply."""
+    key = op, shape, dtype, transposed
+    if world.cache.get("tuned shape", (None,))[0] != key:
+        world.cache.pop("tuned shape", None)
+        host, count = _numbers(world, op, shape, dtype, transposed), max(1, min(8, ROTATE // (2 * sum(_sizes(shape)))))
+        world.cache["tuned shape"] = key, [_arrays(world, op, shape, dtype, transposed, host) for _ in range(count)]
+    return world.cache["tuned shape"][1]
+
+
 def _sizes(shape):
     m, n, k = shape
     return m * k, k * n, m * n
 
 
-def _arrays(world, op, shape, dtype, transposed):
-    """(function, A, B, out) of this rank: random numbers, the same few over and over."""
-    import pknumba
-    m, n, k = shape
-    gathered, rng, kind = op == "all_gather_gemm", np.random.default_rng(world.rank), dtype_of(dtype)
-    rows = len(np.array_split(range(m), world.size)[world.rank]) if gathered else m
+def _numbers(world, op, shape, dtype, transposed):
+    """A and B of this rank on the host: random numbers, the same few over and over."""
+    (m, n, k), rng, kind = shape, np.random.default_rng(world.rank), dtype_of(dtype)
+    rows = len(np.array_split(range(m), world.size)[world.rank]) if op == "all_gather_gemm" else m
     some = rng.standard_normal(1 << 18, dtype=np.float32)
-    A, B = (world.asarray(np.resize(x.astype(kind), shape)) for x, shape in
-            ((some, (rows, k)), (some[::-1] / np.float32(k**0.5), (n, k) if transposed else (k, n))))
+    pairs = (some, (rows, k)), (some[::-1] / np.float32(k**0.5), (n, k) if transposed else (k, n))
+    return [np.resize(x.astype(kind), extent) for x, extent in pairs]
+
+
+def _arrays(world, op, shape, dtype, transposed, host):
+    """(function, A, B, out) of this rank."""
+    import pknumba
+    m, n, _ = shape
+    A, B = map(world.asarray, host)
     if transposed:
         B = B.T if hasattr(B, "T") else DeviceArray(B.pointer, B.shape[::-1], B.dtype, B.device, B.strides[::-1], B)
     call, shared = getattr(pknumba, op), op == "gemm_all_reduce"
-    more = {"rows": m} if gathered else {}
+    more = {"rows": m} if op == "all_gather_gemm" else {}
     out = world.symmetric((m, n), dtype) if shared else call(world, A, B, **more)
 
     def fire(A, B, out, config, stream):
