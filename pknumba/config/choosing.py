@@ -12,8 +12,8 @@ _GEMMS = (
     (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24), 0.75),
     (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, group_m=24), 0.5),
 )
-#: What products of one rank choose among: (fields, rate, seconds that a tile takes beside its products), fitted to 296 times of an H200
-#: (benchmarks/results/gemm_sweep.jsonl, within 2 to 6 %). A rate above 1: short runs have higher clocks.
+#: What products of one rank choose among: (fields, rate, seconds that a tile takes beside its products), fitted to what an H200 took
+#: (benchmarks/results/checks/gemm_sweep.jsonl, within 2 to 6 %). A rate above 1: short runs have higher clocks.
 _ALONE = (
     (dict(tile_m=128, tile_n=192, stages=4, c_stages=3, ping_pong=True), 1.035, 0.4e-6),
     (dict(tile_m=128, tile_n=256, stages=4, c_stages=2), 1.04, 2.0e-6),

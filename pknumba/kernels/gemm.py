@@ -115,7 +115,8 @@ def gemm(world, A, B, *, out=None, config=None, stream=None):
         B: (K, N) of the same dtype, row-major, or the transpose of a row-major (N, K) array, which it must be of float32.
         out: (M, N) of the same dtype, rows contiguous; made with A's library if None.
         config: GemmConfig; chosen by shape if None.
-        stream: CUDA stream (address or object of CuPy, torch, cuda.core); the arrays' library's current one if None.
+        stream: CUDA stream (address or object of CuPy, torch, cuda.core); the arrays' library's current one if None. Graphs that
+            captured products with slices (few tiles, long sums) share memory: do not replay two of them at once.
 
     Returns: C (M, N). M, N or K may be 0. Arrays whose rows do not start on 16 bytes are copied to padded memory first.
 
