@@ -12,11 +12,13 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype(np.float16)}
+DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype(np.float16), "float32": np.dtype(np.float32)}
 #: Half the gap between 1 and the next number: the largest relative error of rounding to nearest.
-ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24}
 #: Smallest error of a value that is nearly zero: half the smallest subnormal number.
-UNDERFLOW = {"bfloat16": 2.0**-134, "float16": 2.0**-25}
+UNDERFLOW = {"bfloat16": 2.0**-134, "float16": 2.0**-25, "float32": 2.0**-150}
+#: Error of a product of two numbers of which tensor cores take the 10 highest bits of the mantissa: (1 + 2^-10)^2 - 1.
+CUT = {"float32": 2.0**-9 + 2.0**-20}
 #: One addition on a tensor core, which may cut off instead of rounding to nearest.
 FLOAT32 = 2.0**-23
 
@@ -68,7 +70,8 @@ class Operator:
         rng = np.random.default_rng([seed, rank])
         A = rng.standard_normal((m, k), dtype=np.float32)
         B = rng.standard_normal((k, n), dtype=np.float32) / np.float32(max(k, 1) ** 0.5)
-        return A.astype(DTYPES[dtype]), B.astype(DTYPES[dtype])
+        A, B = A.astype(DTYPES[dtype]), B.astype(DTYPES[dtype])
+        return A, np.asfortranarray(B) if dtype == "float32" else B         # tensor cores take float32 along the depth
 
     def flops(self, m, n, k):
         """Floating-point operations of one rank."""
@@ -90,7 +93,7 @@ class Operator:
             terms = [(np.concatenate([inputs(r)[0] for r in range(inputs.size)]), terms[0][1])]
         nodes = dict.fromkeys(inputs.nodes, 0.0) if self.summed and len(set(inputs.nodes)) > 1 else {}
         for i, (A, B) in enumerate(terms):
-            product, error = exact_product(A[rows], B)
+            product, error = exact_product(A[rows], B, CUT.get(dtype, 0.0))
             # A term of a sum over ranks may be rounded to the dtype before it is added in float32.
             if self.summed:
                 error += u * np.abs(product) + UNDERFLOW[dtype] + len(terms) * FLOAT32 * np.abs(product)
@@ -101,15 +104,15 @@ class Operator:
         return total, bound + u * (np.abs(total) + bound) + UNDERFLOW[dtype]
 
 
-def exact_product(A, B):
-    """(float64 product, largest error of its float32 sum).
+def exact_product(A, B, cut=0.0):
+    """(float64 product, largest error of its float32 sum). cut: error of each product that is added, as a share of it.
 
     The sum of K products is a chain of additions, each off by at most FLOAT32 of the partial sum, which is at most |a_i| |b_j|
     (Cauchy-Schwarz). The chain has a link per 16 products on a tensor core (one wgmma adds 16), or per tile of 64 and within a tile on
     the CPU: K / 16 + 64 covers both.
     """
     A, B = A.astype(np.float64), B.astype(np.float64)
-    chain = (A.shape[1] / 16 + 64) * FLOAT32
+    chain = (A.shape[1] / 16 + 64) * FLOAT32 * (1 + cut) + cut
     return A @ B, chain * np.outer(np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=0))
 
 
