@@ -80,7 +80,7 @@ def test_python_knows_what_was_meant():
 
 
 #: What is run; the others are sourced or imported.
-SCRIPTS = sorted(p for p in (ROOT / "scripts").iterdir() if p.is_file() and p.name != "env.sh"
+SCRIPTS = sorted(p for p in (ROOT / "scripts").iterdir() if p.is_file() and p.name not in ("env.sh", "Dockerfile")
                  and (p.suffix != ".py" or '__name__ == "__main__"' in p.read_text()))
 
 
