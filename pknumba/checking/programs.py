@@ -74,8 +74,8 @@ def _part(x, size, rank, axis):
     return np.split(x, size, axis)[rank]
 
 
-def _fused(define):
-    """The toy of a product that is spread over ranks, with the smallest tiles that the tensor cores have."""
+def _fused(define, **fixed):
+    """The toy of a product that is spread over ranks, with the smallest tiles that the tensor cores have. ``fixed``: of its fields."""
     def make(kernel, world, rng, **changes):
         import ml_dtypes
         turns = bool(rng.integers(2))
@@ -100,8 +100,8 @@ def _product(a, b):
     return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype)
 
 
-def _exchanged(inputs, rank):
-    return np.hstack([np.array_split(_product(a, b), len(inputs))[rank] for a, b in inputs])
+def _exchanged(scatter, gather):
+    return lambda inputs, rank: np.concatenate([np.array_split(_product(a, b), len(inputs), scatter)[rank] for a, b in inputs], gather)
 
 
 def _scattered(inputs, rank):
@@ -117,7 +117,11 @@ def _gathered(inputs, rank):
 PROGRAMS = {
     "GemmReduceScatter": _fused(_scattered),
     "AllGatherGemm": _fused(_gathered),
-    "GemmAllToAll": _fused(_exchanged),
+    "GemmReduceScatterAdd": _fused(_scattered, adds=True),
+    "GemmAllToAll": _fused(_exchanged(0, 1)),
+    "RowsAndRows": _fused(_exchanged(0, 0)),
+    "ColumnsAndRows": _fused(_exchanged(1, 0)),
+    "ColumnsAndColumns": _fused(_exchanged(1, 1)),
     "AllReduce": _collective(lambda xs, r, op: sum(xs), op="sum"),
     "AllReduceRmsNorm": norm,
     "AllGather": _collective(lambda xs, r, axis: np.concatenate(xs, axis), axis=0),

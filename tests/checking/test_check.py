@@ -16,6 +16,8 @@ from pknumba.checking.checker import Plan
 from pknumba.checking.play import play
 from pknumba.checking.source import load, name_of
 from pknumba.kernels import Gemm, GemmAllReduce
+from pknumba.kernels.gemm_all_to_all import ColumnsAndColumns, ColumnsAndRows, RowsAndRows
+from pknumba.kernels.gemm_reduce_scatter import GemmReduceScatterAdd
 
 from . import kernels
 
@@ -36,6 +38,13 @@ def test_every_operator_has_a_toy(kernel):
     """`python -m pknumba check NAME` works for each of them. A new operator gets its toy in pknumba/checking/programs.py."""
     assert load(name_of(kernel)) is kernel
     verdict = check(kernel, worlds=(1, 3), seeds=2)
+    assert verdict, str(verdict)
+
+
+@pytest.mark.parametrize("kernel", [GemmReduceScatterAdd, RowsAndRows, ColumnsAndRows, ColumnsAndColumns], ids=lambda k: k.__name__)
+def test_kernels_that_operators_choose_have_toys_of_their_own(kernel):
+    """Not the definition of what they extend."""
+    verdict = check(kernel, worlds=(3,), seeds=2)
     assert verdict, str(verdict)
 
 
