@@ -11,7 +11,7 @@ class Gemm(LCS):
     """Tiles of C over SMs; each SM loads, multiplies and stores at once."""
 
     config, form = GemmConfig, Whole
-    tensors, fetched = ("A", "B", "C"), ("A", "B")
+    tensors, early = ("A", "B", "C"), ("A", "B")
 
     @classmethod
     def for_config(kernel, cfg):

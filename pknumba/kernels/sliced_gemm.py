@@ -15,7 +15,7 @@ class SlicedGemm(Gemm):
 
     form, private = Sliced, True
     tensors, kinds, counters = ("A", "B", "C", "sums"), {"sums": "float32"}, ("left",)
-    fetched = Gemm.fetched
+    early = Gemm.early
     numbers = {**Gemm.numbers, "blocks": 1}
 
     @staticmethod

@@ -88,7 +88,7 @@ def _bind(target):
 
 def _begin(plan):
     """An intrinsic that sets the block up: semaphores, the launch context, and the wait for the kernel before this one."""
-    fetched = [i for i, name in enumerate(plan.tensors) if name in vars(plan.kernel).get("fetched", ())]
+    early = [i for i, name in enumerate(plan.tensors) if name in vars(plan.kernel).get("early", ())]
     counts = [(at + 8 * i, d.arrivals(plan.roles[d.by])) for at, d in plan.places.values() if isinstance(d, Semaphore) for i in range(d.n)]
 
     # in a cluster, others may arrive here as soon as they run
@@ -106,7 +106,7 @@ def _begin(plan):
                 if p.recording:
                     p("".join(f"st.shared.u64 [$0+{CURSORS + 8 * i}], 0; " for i in range(5)), base)
                 p(f"st.shared.u64 [$0+{CONTEXT}], $1; {show}", base, b.extract_value(args[0], len(sig.args[0]) - 1))
-            for i in fetched:                       # each by a warp of its own, before the wait: a map is far away at first
+            for i in early:                         # each by a warp of its own, before the wait: a map is far away at first
                 with p.when(b.icmp_unsigned("==", p("mov.u32 $0, %tid.x;", out=[I32], pure=True), p.const(32 * i))):
                     p(f"prefetch.tensormap [$0+{MAPS}];", b.ptrtoint(b.extract_value(args[0], i), I64))
             # the next kernel's blocks may begin as soon as all of this one's have, and wait there until this one has ended
