@@ -7,6 +7,8 @@ from .choosing import _GEMMS, _SM_FLOPS, depth_of
 from .products import GemmConfig
 from .rules import insist
 
+#: Tiles that have the rows of a group in one, where others of 128 rows would take two and read the group's matrix twice.
+_TALL = dict(tile_m=192, tile_n=192, stages=4, c_stages=1, consumers=3, ping_pong=False)
 #: What may be done to a product before it is rounded.
 ACTIVATIONS = ("none", "relu", "silu", "gelu")
 
@@ -18,6 +20,11 @@ class GroupedGemmConfig(GemmConfig):
     clusters: ClassVar[tuple] = (1,)
     #: Whether consumers may take tiles in turns.
     turns: ClassVar[bool] = True
+
+    @property
+    def rival_m(self):
+        """Rows of a rival's tiles: a constant, since every thread divides by it for every group before it begins."""
+        return 128 if self.tile_m == _TALL["tile_m"] else _TALL["tile_m"]
 
     @property
     def unit_m(self):
@@ -37,15 +44,11 @@ def best_groups(rows, groups, n, k, num_sms, base=None):
     return base.replace(**_fastest_groups(rows, groups, n, k, num_sms, base.turns)[1])
 
 
-#: Tiles that have the rows of a group in one, where others of 128 rows would take two and read the group's matrix twice.
-_TALL = dict(tile_m=192, tile_n=192, stages=4, c_stages=1, consumers=3, ping_pong=False)
-
-
 def rival_groups(cfg, rows, groups, n, num_sms):
     """A configuration that takes less time than ``cfg`` if groups are uneven in some ways; None where that cannot be: few groups, large
     ones, or less than a wave of tiles."""
     few = -(-rows // cfg.tile_m) * -(-n // cfg.tile_n) <= num_sms
-    return None if cfg.tile_m != 128 or groups < 4 or rows > 1024 * groups or few else cfg.replace(**_TALL)
+    return None if cfg.tile_m != 128 or groups < 4 or rows > 512 * groups or few else cfg.replace(**_TALL)
 
 
 def tile_cost(cfg, k):

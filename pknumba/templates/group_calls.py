@@ -137,7 +137,7 @@ def numbers_of(cfg, rows, groups, n, k, sms):
     tasks = (rows // cfg.tile_m + min(groups, rows)) * cols
     blocks = max(1, min(tasks, sms))
     return {"tasks": tasks, "k_tiles": -(-k // cfg.tile_k), "groups": groups, "rows": rows, "cols": cols, "turns": -(-tasks // blocks),
-            "sms": sms, "second": 0, "heights": (cfg.tile_m,) * 2, "widths": (cols,) * 2, "costs": (0, 0)}
+            "sms": sms, "second": 0, "widths": (cols,) * 2, "costs": (0, 0)}
 
 
 def rivals(cfgs, rows, groups, n, k, sms):
@@ -145,7 +145,7 @@ def rivals(cfgs, rows, groups, n, k, sms):
     found = [numbers_of(cfg, rows, groups, n, k, sms) for cfg in cfgs]
     if len(cfgs) == 1:
         return found
-    pairs = {"heights": [cfg.tile_m for cfg in cfgs], "widths": [x["cols"] for x in found], "costs": [tile_cost(cfg, k) for cfg in cfgs]}
+    pairs = {"widths": [x["cols"] for x in found], "costs": [tile_cost(cfg, k) for cfg in cfgs]}
     return [{**x, "second": i, **{name: tuple(pair[::-1] if i else pair) for name, pair in pairs.items()}} for i, x in enumerate(found)]
 
 

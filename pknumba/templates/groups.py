@@ -17,14 +17,13 @@ class Grouped(LCS):
     """An LCS kernel with a tensor ``ends``: the row at which each group ends. Roles are given GroupTasks.
 
     Numbers: ``groups``; ``rows`` of all groups at most; ``cols``: tile columns; ``turns`` that a block has at most; ``sms``: blocks in a
-    wave; ``heights``, ``widths``, ``costs`` of this kernel and its rival: rows of a tile, tile columns, time of a tile, 0 if there is no
-    rival; ``second``: 1 for the one that does nothing if both take as long. Ends that fall, or lie beyond ``rows``, count as the nearest
-    that do not.
+    wave; ``widths``, ``costs`` of this kernel and its rival: tile columns, time of a tile, 0 if there is no rival; ``second``: 1 for the
+    one that does nothing if both take as long. Ends that fall, or lie beyond ``rows``, count as the nearest that do not.
     """
 
     kinds = {"ends": "int32"}
     numbers = {**dict.fromkeys("tasks k_tiles groups rows cols turns sms second".split(), 1),
-               **dict.fromkeys("heights widths costs".split(), 2)}
+               **dict.fromkeys("widths costs".split(), 2)}
 
     @classmethod
     def played(kernel, name, adapt=lambda function: function):
@@ -53,8 +52,8 @@ class Grouped(LCS):
         mine, others, first = i32(0), i32(0), i32(0)
         for group in range(g.groups):
             end = Grouped.end(cfg, g, i32(group), first)
-            mine = i32(mine + div(end - first + g.heights[0] - 1, g.heights[0]))
-            others = i32(others + div(end - first + g.heights[1] - 1, g.heights[1]))
+            mine = i32(mine + div(end - first + cfg.tile_m - 1, cfg.tile_m))
+            others = i32(others + div(end - first + cfg.rival_m - 1, cfg.rival_m))
             first = end
         time = div(mine * g.widths[0] + g.sms - 1, g.sms) * g.costs[0]
         other = div(others * g.widths[1] + g.sms - 1, g.sms) * g.costs[1]

@@ -112,7 +112,7 @@ def test_one_of_two_rivals_works(monkeypatch):
     chosen = []
     for rows in sizes:
         both = [SimpleNamespace(ends=np.cumsum(rows), **n) for n in rivals([first, second], 8192, 32, 2048, 7168, 132)]
-        turns = [Grouped.turns(None, g) for g in both]
+        turns = [Grouped.turns(c, g) for c, g in zip((first, second), both)]
         waves = [-(-sum(-(-r // c.tile_m) for r in rows) * -(-2048 // c.tile_n) // 132) * config.tile_cost(c, 7168)
                  for c in (first, second)]
         assert turns == ([both[0].turns, 0] if waves[0] <= waves[1] else [0, both[1].turns])
