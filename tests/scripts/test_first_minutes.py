@@ -74,8 +74,8 @@ def test_tab_completion(typed, found):
 
 
 def test_python_knows_what_was_meant():
-    done = subprocess.run([sys.executable, "-c", "import pknumba; pknumba.primitives.load_async; pknumba.gemm_allreduce"], capture_output=True,
-                          text=True, timeout=60, cwd=ROOT)
+    program = "import pknumba; pknumba.primitives.load_async; pknumba.gemm_allreduce"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert "has no attribute 'gemm_allreduce'. Did you mean: 'gemm_all_reduce'?" in done.stderr, done.stderr
 
 
