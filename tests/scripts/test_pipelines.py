@@ -39,8 +39,8 @@ def test_a_wrong_result_fails(tmp_path):
     program.write_text(f"import sys; sys.path.insert(0, {str(ROOT / 'scripts')!r})\n"
                        "sys.argv[1:] = ['--executor', 'interpreter', '--m', '20']\n"
                        "import pipeline, launch\nright = pipeline.pipeline\n"
-                       "pipeline.pipeline = lambda world, xp, x, *more, **named: right(world, xp, x if world.rank != 1 else x[::-1], *more, "
-                       "**named)\n"
+                       "pipeline.pipeline = lambda world, xp, x, *more, **named: right(world, xp, x if world.rank != 1 else x[::-1], "
+                       "*more, **named)\n"
                        "sys.exit(launch.guarded('wrong.py', pipeline.main))\n")
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "FAIL" in done.stdout, done.stderr
