@@ -40,8 +40,8 @@ class ReduceScatterPush(Push):
 
     @classmethod
     def suits(kernel, call):
-        """Where ranks have GPUs of their own: over links it is faster to write than to read, and ordinary arrays need no copy."""
-        return links(call.world)
+        """Over links, for ordinary arrays, which need no copy then; symmetric ones are read in less time than sums of what came take."""
+        return not call.x_symmetric and links(call.world)
 
     @classmethod
     def prepare(kernel, call):
@@ -91,9 +91,9 @@ def reduce_scatter(world, x, *, op="sum", axis=0, out=None, config=None, stream=
             at once, since calls of one form share counters.
 
     Returns: out (its ``local`` if it is symmetric). Floating-point numbers are combined in float32 in rank order and rounded
-    once; integers wrap. Small parts are sent to the ranks that get them, in packets that carry their own flags. Larger ones are
-    written to symmetric memory that the world keeps, if every rank has a GPU of its own. Else ranks read each other's x: unless it
-    is symmetric it is first copied into such memory.
+    once; integers wrap. Small parts are sent to the ranks that get them, in packets that carry their own flags. Of larger ones ranks
+    read each other's x if it is symmetric. Otherwise parts are written to symmetric memory that the world keeps, if every rank has a
+    GPU of its own, or x is first copied into such memory.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, ContractError on every rank, before anything is
     launched; HangError if a rank does not come.

@@ -8,7 +8,7 @@ from ..config import CommConfig
 from ..errors import ConfigError
 from ..primitives import announce, await_all, copy_box, div, i32, mod, sync, tick, times
 from ..tiles import ITEMSIZE, Role, Task, shared
-from .agreement import links
+from .agreement import links, sure_sms
 from .base import Template
 from .geometry import UNIT, Box, contiguous
 
@@ -158,9 +158,9 @@ class Comm(Template):
 
     @classmethod
     def most_blocks(kernel, call):
-        """Small blocks are several on an SM, where there is room for one more: ranks that share a card have the SMs that they are promised
-        only nearly, and a block that must wait until another ends makes a call last twice as long."""
-        return call.least_sms() * max(1, 3 * _SHARED // call.cfg.warps)
+        """As many as are resident at once, or a few less: a block that must wait until another ends makes a call last twice as long.
+        A lane has 128 registers at most, so an SM has room for four small blocks."""
+        return call.least_sms() if call.cfg.warps > _SHARED else max(1, sure_sms(call.world) * 16 // call.cfg.warps * 7 // 8)
 
     @classmethod
     def count(kernel, counter, size, blocks, pieces):

@@ -50,7 +50,8 @@ class CommCall:
         check_world(self.name, world)
         self.arguments, self.given, self.stream_given = arguments, config, stream
         found = self._agreed(kernel, lambda: check(kernel, world, x, out, config, stream, arguments, others))
-        self.x, self.form, self.dtype, self.out_symmetric = found.x, found.form, found.x.dtype, is_symmetric(out)
+        self.x, self.form, self.dtype = found.x, found.form, found.x.dtype
+        self.x_symmetric, self.out_symmetric = is_symmetric(x), is_symmetric(out)
         self.others = list(zip(others, found.others))
         self.receives = kernel.receives(world.rank, **arguments)
         self.stream = stream_source(world, stream, out if x is None else x)
