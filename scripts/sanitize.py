@@ -32,6 +32,8 @@ SHOWN = ("control", "limit")
 #: M, N, K: a tail in every direction, several tiles of k; what attention takes for N is a head, which has up to 256 elements. Less for
 #: initcheck, which takes long over each finding.
 SHAPE, HEADS, SMALL = (136, 264, 200), (136, 64, 200), (24, 72, 136)
+#: The most findings that a tool prints of a process: as many are as good as one that nobody has seen.
+MOST = 20_000
 #: What the inner process says before and after an operator; everything that a tool prints in between is about that operator.
 BEGIN, END = "#begin", "#end"
 
@@ -145,7 +147,7 @@ def watch(tool, names, args):
     command += ["--show", *names, tool] if names[0] in SHOWN else ["--only", *names]
     command += ["--under", tool] if tool else []
     if tool not in (None, "poison"):
-        command = ["compute-sanitizer", "--tool", tool, "--destroy-on-device-error", "kernel", "--print-limit", "50", *command]
+        command = ["compute-sanitizer", "--tool", tool, "--destroy-on-device-error", "kernel", "--print-limit", str(MOST), *command]
     limits = {"PKNUMBA_WAIT_LIMIT_S": "5"} if names[0] in SHOWN else {}         # one of these waits for nobody
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=ROOT,
                                start_new_session=True, env={**os.environ, **limits})
@@ -186,6 +188,8 @@ def judge(tool, name, verdict, findings):
         return bool(findings) or tool == "poison" and verdict == "wrong", findings, []
     if name == "limit":                                     # wrong and not seen, or right and reported: recorded, whatever it is
         return True, findings, []
+    if len(findings) >= MOST:
+        return False, findings, []
     why = [(finding, explain(tool, finding)) for finding in findings]
     open_ones = [finding for finding, reason in why if reason is None]
     return verdict == "right" and not open_ones, open_ones, sorted({reason for _, reason in why if reason})

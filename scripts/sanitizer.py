@@ -7,6 +7,7 @@ source lines are those that it names (cubins made with PKNUMBA_LINES=1 know them
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 __all__ = ["Finding", "Reader", "Explained", "EXPLAINED", "explain", "told"]
@@ -103,6 +104,7 @@ def explain(tool, finding):
     return None
 
 
+@lru_cache(None)
 def _sources(file, line):
     """The texts of that line in the package's files of that name."""
     texts = (path.read_text().splitlines() for path in PACKAGE.rglob(file))

@@ -12,7 +12,7 @@ SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
 
 TOOL = """#!{python}
 import subprocess, sys
-out = subprocess.run(sys.argv[sys.argv.index("50") + 1:], capture_output=True, text=True).stdout
+out = subprocess.run(sys.argv[sys.argv.index("--print-limit") + 2:], capture_output=True, text=True).stdout
 print("========= COMPUTE-SANITIZER")
 for line in out.splitlines():
     print(line)
