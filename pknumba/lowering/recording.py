@@ -28,6 +28,11 @@ class Recording:
         """Whether kernels record what they do."""
         return variant.timeline()
 
+    @property
+    def recording_waits(self):
+        """Whether kernels record waits for semaphores too: a wait that is short enough to cost nothing is then looked at twice."""
+        return variant.waits()
+
     def prepare_ring(self, base, context_at):
         """The block keeps the ring's address: fetched by the first thread of its last warp, which no role waits for."""
         if self.recording:
@@ -56,8 +61,8 @@ class Recording:
 
     @contextlib.contextmanager
     def waiting(self, role, code, number):
-        """``with p.waiting(...)``: emit a wait; where kernels record, a long one becomes an interval."""
-        begin = self.stamp() if self.recording else None
+        """``with p.waiting(...)``: emit a wait; where kernels record that kind of wait, a long one becomes an interval."""
+        begin = self.stamp() if (self.recording_waits if code == self.SEMAPHORE_WAIT else self.recording) else None
         yield
         if begin is not None:
             self.record(role, code, begin, number, self.WORTH)

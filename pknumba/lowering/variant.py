@@ -2,7 +2,7 @@
 
 import os
 
-__all__ = ["debug", "bounded", "timeline", "lines", "tag"]
+__all__ = ["debug", "bounded", "timeline", "waits", "lines", "tag"]
 
 
 def debug():
@@ -20,6 +20,11 @@ def timeline():
     return os.environ.get("PKNUMBA_TIMELINE", "0") not in ("", "0")
 
 
+def waits():
+    """Whether kernels that record record waits for semaphores too (PKNUMBA_TIMELINE=waits): small calls become up to a tenth longer."""
+    return os.environ.get("PKNUMBA_TIMELINE") == "waits"
+
+
 def lines():
     """Whether cubins say which source line each instruction is of, for compute-sanitizer, ncu and cuda-gdb (PKNUMBA_LINES=1)."""
     return os.environ.get("PKNUMBA_LINES", "0") not in ("", "0")
@@ -27,4 +32,4 @@ def lines():
 
 def tag():
     """What tells the code of one environment from another's, empty for the usual: part of the names under which kernels are kept."""
-    return " debug" * debug() + " unbounded" * (not bounded()) + " timeline" * timeline() + " lines" * lines()
+    return " debug" * debug() + " unbounded" * (not bounded()) + " timeline" * timeline() + " waits" * waits() + " lines" * lines()

@@ -45,7 +45,7 @@ def _(sem, phase):
 
     def emit(p, sem_at, phase):
         # try_wait waits inside the instruction, where nothing sees it
-        ready = p(once.replace("try_wait", "test_wait") if p.recording else once, sem_at, phase, out=[p.i32])
+        ready = p(once.replace("try_wait", "test_wait") if p.recording_waits else once, sem_at, phase, out=[p.i32])
         with p.when(p.b.icmp_unsigned("==", ready, p.const(0)), likely=False):
             base = p.shared_base()
             with p.waiting(sem.role, p.SEMAPHORE_WAIT, p.b.sub(sem_at, base)):

@@ -40,6 +40,7 @@ def add(commands):
     play.add_argument("--png", type=Path, metavar="FILE", help="write a picture of some lanes")
     play.add_argument("--window", type=float, nargs=2, metavar=("FROM", "TO"), help="draw these microseconds only")
     play.add_argument("--gpu", action="store_true", help="run it on GPUs, one rank of mpirun each, and record what roles do")
+    play.add_argument("--waits", action="store_true", help="with --gpu: waits for semaphores too, which lengthens the call by 1 to 10 %%")
     play.add_argument("--load", type=Path, metavar="FILE", help="draw a timeline that was written as JSON, instead of a call")
     play.set_defaults(run=_timeline)
     tell.add_argument("--schedule", help="another schedule than the operator's own")
@@ -64,7 +65,7 @@ def _explain(options):
 
 def _recorded(options):
     """The timeline of a call on GPUs; rank 0 writes it."""
-    os.environ["PKNUMBA_TIMELINE"] = "1"
+    os.environ["PKNUMBA_TIMELINE"] = "waits" if options.waits else "1"
     from ..runtime import World
     with World.mpi(executor="gpu") as world:
         events = record(world, call_of(world, options.op, options.m, options.n, options.k))

@@ -39,10 +39,15 @@ def test_a_world_that_records_nothing_says_so():
 @pytest.mark.parametrize("kernel", [Gemm, GemmReduceScatter], ids=["gemm", "gemm_reduce_scatter"])
 def test_only_kernels_that_are_asked_record(kernel, monkeypatch):
     from pknumba.lowering.entry import build, to_ptx
+    from pknumba.lowering.variant import tag
     cfg, stored = kernel.config(tile_m=128, tile_n=192, c_stages=3, ping_pong=True), "st.global.v4.u32"
     assert stored not in to_ptx(kernel.plan(cfg))
     monkeypatch.setenv("PKNUMBA_TIMELINE", "1")
     record = build(kernel.plan(cfg))[1]
     assert record["spill"] == 0 and not record["notices"]
     if kernel is Gemm:
-        assert to_ptx(kernel.plan(cfg)).count(stored) > 3
+        tasks = to_ptx(kernel.plan(cfg))
+        assert 0 < tasks.count(stored) <= 6 and "test_wait" not in tasks        # tasks of three roles: waits are as usual
+        monkeypatch.setenv("PKNUMBA_TIMELINE", "waits")
+        waits = to_ptx(kernel.plan(cfg))
+        assert waits.count(stored) > tasks.count(stored) + 3 and "test_wait" in waits and tag() == " timeline waits"
