@@ -79,7 +79,8 @@ def experts(kernel, world, rng, **changes):
 def _layers(world, kernel, cfg, data, w1, w2, count):
     from ..kernels.moe_combine import MoeCombine, MoeSum
     from ..kernels.moe_dispatch_gemm import MoeDispatchGemm, Route
-    first, second = (kernel if issubclass(kernel, base) else base for base in (MoeDispatchGemm, MoeCombine))
+    names = [c.__name__ for c in kernel.__mro__]                 # a mutant derives from what its own module has under that name
+    first, second = (kernel if base.__name__ in names else base for base in (MoeDispatchGemm, MoeCombine))
     mine = [x.copy() for x in data[0][world.rank]]
     own = [np.array_split(w, world.size)[world.rank] for w in (w1, w2)]
     for number, inputs in enumerate(data):

@@ -247,6 +247,18 @@ def play(kernels, n, main=layers):
         world.run(main, problems, 3, "relu", (config, config))
 
 
+def test_the_toy_plays_a_mutant(monkeypatch):
+    """``check --mutate`` gives the toy a class of another module with the kernel's name."""
+    from pknumba.checking import groups
+    played, module = [], importlib.import_module("pknumba.kernels.moe_combine")
+    kernel = type("MoeCombine", module.MoeCombine.__bases__, {})
+    monkeypatch.setattr(groups, "dispatch", lambda route, kernel, *_: played.append(kernel) or (None, None))
+    monkeypatch.setattr(groups, "combine", lambda kernel, *_: played.append(kernel))
+    with pytest.raises(groups.WrongResult):
+        World.local(1, executor="interpreter").run(groups.experts(kernel, 1, np.random.default_rng(0)).main)
+    assert [k.__name__ for k in played] == ["MoeDispatchGemm", "MoeCombine"] and played[1] is kernel
+
+
 @pytest.mark.parametrize("file, name, least", [("moe_dispatch_gemm", "MoeDispatchGemm", 2), ("moe_combine", "MoeCombine", 4)])
 def test_every_mutant_is_noticed(file, name, least):
     module = importlib.import_module(f"pknumba.kernels.{file}")
