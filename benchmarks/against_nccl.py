@@ -21,8 +21,11 @@ from pknumba.config import best
 SHAPES = [(8192, 8192, 4096), (4096, 4096, 2048), (2048, 2048, 1024), (16384, 16384, 8192)]
 #: Communicating SMs that are tried, beside the configuration that a call chooses; and tiles of SMs that do both.
 COMM_SMS = (4, 8, 16, 24)
-TILES = {"within SMs, tiles 128 x 192": dict(tile_m=128, tile_n=192, stages=4, c_stages=3, ping_pong=True),
-         "within SMs, tiles 128 x 256": dict(tile_m=128, tile_n=256, stages=4, c_stages=2)}
+_USUAL = dict(tile_m=128, tile_n=192, stages=4, c_stages=3, ping_pong=True)
+TILES = {"within SMs, tiles 128 x 192": _USUAL, "within SMs, tiles 128 x 256": dict(tile_m=128, tile_n=256, stages=4, c_stages=2),
+         "within SMs, 64 rows at once": dict(_USUAL, pace_m=64), "within SMs, 32 rows at once": dict(_USUAL, pace_m=32),
+         "within SMs, fetched": dict(_USUAL, pull=True), "within SMs, fetched, 32 rows at once": dict(_USUAL, pull=True, pace_m=32),
+         "within SMs, chunks of 2": dict(_USUAL, depth=2)}
 
 
 def error(world, op, config):
@@ -40,7 +43,8 @@ def case(world, kind, shape, args):
     op = kind(world, shape)
     fields = {c: vars(best(m, n, k, world.num_sms - c, GemmConfig())) for c in args.comm_sms}
     configs = {f"{c} comm SMs": op.make_config(fields[c], c) for c in args.comm_sms}
-    configs |= {name: op.make_config(tile, None) for name, tile in TILES.items()}
+    known = op.make_config({}, None)
+    configs |= {name: op.make_config(tile, None) for name, tile in TILES.items() if all(hasattr(known, field) for field in tile)}
     configs["chosen"] = None
     worst = max(error(world, op, config) for config in configs.values())
     if not worst < op.limit:

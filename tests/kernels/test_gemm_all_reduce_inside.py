@@ -27,7 +27,7 @@ def test_seeds(world, seed):
     """A configuration, a shape, a policy and a way of completing for each seed, the kernels in turn; another rank is late each time."""
     kernel = KERNELS[(seed + world // 2) % 2]
     shape = fused.SHAPES[(5 * seed + world) % len(fused.SHAPES)]
-    cfg = VARIANTS[kernel][(seed * 7 + world) % len(VARIANTS[kernel])]
+    cfg = VARIANTS[kernel][(seed * 7 + world) % len(VARIANTS[kernel])].replace(pull=seed % 3 == 1, pace_m=8 * (seed % 4 > 1))
     fused.run(kernel, cfg, world, *shape, sms=2 + seed % 3, skew=40 * (seed % 2), **fused.schedule(seed))
 
 
@@ -46,27 +46,19 @@ def test_ranks_without_tiles(kernel):
 
 def play(kernel, n):
     """The n-th try of a mutant: few SMs, so that each has tiles of its own and of others in both rings."""
-    cfg = fused.toy(kernel, ping_pong=n % 2 == 1, c_stages=1 + n % 3)
+    cfg = fused.toy(kernel, ping_pong=n % 2 == 1, c_stages=1 + n % 3, pull=n % 3 == 1, pace_m=8 * (n % 4 > 1))
     fused.run(kernel, cfg, 2 + n // 2 % 2, 64, calls=3, sms=2, skew=40, max_switches=200_000, **fused.schedule(n))
 
 
-def survivors(name, kernel, tries=12):
-    return mutation.survivors(importlib.import_module(f"pknumba.kernels.{name}"), lambda m: getattr(m, kernel.__name__), play, tries,
-                              report=print)
-
-
-def test_every_mutant_of_reduce_scatter_is_noticed():
+@pytest.mark.timeout(600)
+@BOTH
+def test_every_mutant_is_noticed(kernel):
     """Those of the kernels with SMs of their own, in the same file, are not played."""
-    alive, count = survivors("gemm_reduce_scatter", GemmReduceScatterInside)
-    first = inspect.getsourcelines(GemmReduceScatterInside)[1]
+    module = importlib.import_module(kernel.__module__)
+    alive, count = mutation.survivors(module, lambda m: getattr(m, kernel.__name__), play, 12, report=print)
+    first = inspect.getsourcelines(kernel)[1]
     assert not [line for line in alive if int(line.split()[1].rstrip(":")) >= first], "\n".join(alive)
-    assert count >= 20
-
-
-def test_every_mutant_of_all_reduce_is_noticed():
-    alive, count = survivors("gemm_all_reduce", GemmAllReduceInside)
-    assert not alive, "\n".join(alive)
-    assert count >= 6
+    assert count >= (20 if kernel is GemmReduceScatterInside else 6)
 
 
 def test_every_mutant_of_their_driver_is_noticed():
