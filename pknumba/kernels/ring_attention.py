@@ -18,6 +18,7 @@ class RingAttention(LCSM, Attention):
     #: pairs: heads of K and V in all. bands: pieces of one of them of K, each depth chunks of rows; parts: of K and V. pieces: of this
     #: rank. workers: storers and movers of a rank.
     helper_registers = 80
+    movers_first = True                         # or else, where ranks share a card, tiles might wait for movers that find no SM
     numbers = {**Attention.numbers, **dict.fromkeys("pairs bands depth parts pieces workers".split(), 1)}
 
     @staticmethod

@@ -19,6 +19,7 @@ class UlyssesAttention(LCSM, Attention):
     #: their query heads. pieces: of this rank. workers: storers and movers of a rank.
     numbers = {**Attention.numbers, **dict.fromkeys("pairs bands depth parts pieces workers".split(), 1)}
     helper_registers = 80
+    movers_first = True                         # or else, where ranks share a card, tiles might wait for movers that find no SM
 
     @staticmethod
     def shared(cfg):

@@ -181,7 +181,7 @@ _BESIDE = """{pad}    elif number >= {first} and number < {end}:
 {pad}                     i32(block * {warps} + number - {first}), i32(sms * {warps}))"""
 _COMMUNICATE = """
 {pad}workers = i32((i32(cuda.gridDim.x) - sms) * {warps})
-{pad}worker = i32((block - sms) * {warps} + warp())
+{pad}worker = i32(({number}) * {warps} + warp())
 {pad}{only}communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), warp(), worker, workers)"""
 
 
@@ -194,7 +194,7 @@ def _source(plan):
     lines = ["def entry(parameters):", "    base = begin(parameters)",
              "    epoch = get_epoch(parameters)" if plan.counters else "    epoch = i32(0)", "    block = i32(cuda.blockIdx.x)"]
     if "consumer" not in plan.roles:
-        return "\n".join(lines) + "\n    sms = i32(0)" + _COMMUNICATE.format(pad=" " * 4, warps=comm.workers, only=only)
+        return "\n".join(lines) + "\n    sms = i32(0)" + _COMMUNICATE.format(pad=" " * 4, number="block", warps=comm.workers, only=only)
     consumers = plan.roles["consumer"].workers
     lines.append("    sms = i32(i32(cuda.gridDim.x) - parameters.comm_sms)" if comm else "    sms = i32(cuda.gridDim.x)")
     pad = " " * (8 if comm else 4)
@@ -208,8 +208,11 @@ def _source(plan):
                               number="number = warp()" if beside else "tid = i32(cuda.threadIdx.x)")
     if not comm:
         return "\n".join(lines) + compute + ("\n    leave()" if plan.cluster > 1 else "")
-    communicate = _COMMUNICATE.format(pad=pad, warps=comm.workers, only=only)
-    return "\n".join(lines) + "\n    if block < sms:" + compute + "\n    else:" + communicate
+    first = getattr(plan.kernel, "movers_first", False)
+    number = "block + parameters.comm_sms" if first else "block - sms"
+    communicate = _COMMUNICATE.format(pad=pad, number=number, warps=comm.workers, only=only)
+    test = "\n    block = i32(block - parameters.comm_sms)\n    if block >= 0:" if first else "\n    if block < sms:"
+    return "\n".join(lines) + test + compute + "\n    else:" + communicate
 
 
 def make_entry(plan):

@@ -24,6 +24,7 @@ class Template(metaclass=KernelMeta):
         helper_registers: of a loader's or storer's thread once roles are known, a multiple of 8; longer roles need more.
         form: how what it computes is spread over ranks (``forms``); alone: the kernel that does the same on one rank, or None.
         delivers: whether its storers write to other ranks, with no communicator.
+        movers_first: whether a device starts the blocks that communicate before those that compute, which wait for them.
         fetched: tensors that are moved in boxes from this rank's memory, whose maps every block fetches before it begins. Not inherited.
         private: whether its counters are this rank's alone, and every stream has its own (``kept``).
         numbers: what else ``g`` holds: {name: how many int32}.
@@ -33,6 +34,7 @@ class Template(metaclass=KernelMeta):
     tensors, symmetric, counters = (), (), ()
     form = alone = title = None
     delivers = private = False
+    movers_first = False
     kinds = {}
     helper_registers = 40
     numbers = {"grid": 2, "tasks": 1, "k_tiles": 1}

@@ -59,3 +59,11 @@ def expect_merge(code):
     part = code.find("UTMASTG.3D")[-1]
     signal = next(n for n in code.find("REDG.E.ADD.STRONG.SYS") if n > part)
     assert [n for n in code.find("DEPBAR.LE", "0x0") if part < n < signal], "written before it is told"
+
+
+def test_movers_start_first():
+    """The first blocks of the grid move, the next compute from place 0 on: consumers wait for movers, of whatever rank."""
+    for kernel in (RingAttention, UlyssesAttention):
+        text = lowering.entry._source(kernel.plan(attention_config(128, False, kernel.config)))
+        assert "block = i32(block - parameters.comm_sms)\n    if block >= 0:" in text
+        assert "worker = i32((block + parameters.comm_sms) * 16 + warp())" in text
