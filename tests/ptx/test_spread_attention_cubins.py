@@ -5,6 +5,7 @@ import pytest
 from pknumba import lowering
 from pknumba.config import attention_config, decode_config
 from pknumba.kernels import DecodeAttention, RingAttention, UlyssesAttention
+from pknumba.lowering import entry
 from pknumba.tiles import Semaphore
 
 from .test_cubins import released
@@ -64,6 +65,6 @@ def expect_merge(code):
 def test_movers_start_first():
     """The first blocks of the grid move, the next compute from place 0 on: consumers wait for movers, of whatever rank."""
     for kernel in (RingAttention, UlyssesAttention):
-        text = lowering.entry._source(kernel.plan(attention_config(128, False, kernel.config)))
+        text = entry._source(kernel.plan(attention_config(128, False, kernel.config)))
         assert "block = i32(block - parameters.comm_sms)\n    if block >= 0:" in text
         assert "worker = i32((block + parameters.comm_sms) * 16 + warp())" in text
