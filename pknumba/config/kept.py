@@ -1,7 +1,8 @@
 """Configurations that were measured to be best: those that ship, and those of this user's tuner. Read only; the tuner writes.
 
 A file has a JSON object on each line: card, sms, world, op, shape [m, n, k], dtype, config {field: value}, us. A line of the user's
-file goes before a shipped one. A shape without a line of its own takes that of the nearest shape of its class.
+file goes before a shipped one. A shape without a line of its own takes that of the nearest shape of its class; a product of one rank only
+if it is cut into as many tiles, since one more may be a wave more, and the model knows.
 """
 
 import json
@@ -72,7 +73,8 @@ def tuned(op, card, sms, world, shape, dtype, transposed=True):
         return None
     for path in filter(None, (user_file(), SHIPPED)):
         near = [r for r in lines(path) if (r["op"], r["card"], r["sms"], r["world"], r["dtype"]) == (op, card, sms, world, dtype)
-                and shape_class(r["shape"]) == shape_class(shape) and r["config"].get("b_transposed", transposed) == transposed]
+                and shape_class(r["shape"]) == shape_class(shape) and r["config"].get("b_transposed", transposed) == transposed
+                and (op != "gemm" or _tiles(r, shape) == _tiles(r, r["shape"]))]
         if near:
             return min(near, key=lambda r: (_distance(r["shape"], shape), r["us"]))["config"]
     return None
@@ -84,6 +86,11 @@ def tuned_state(op, card, world, shape, dtype):
              if (r["op"], r["world"], r["dtype"]) == (op, world, dtype) and shape_class(r["shape"]) == shape_class(shape)]
     used = os.environ.get("PKNUMBA_TUNED", "1") not in ("", "0")
     return f"{len(found)} for {card}: {zlib.crc32(json.dumps(found).encode()):08x}" if found and used else "none"
+
+
+def _tiles(line, shape):
+    """Rows and columns of tiles of a shape by a line's configuration."""
+    return tuple(-(-extent // line["config"][tile]) for extent, tile in zip(shape, ("tile_m", "tile_n")))
 
 
 def _distance(a, b):

@@ -10,6 +10,7 @@ from pknumba import GemmAllReduceConfig, GemmConfig, World, config
 from pknumba.config import kept as store
 from pknumba.errors import ConfigError, UnsupportedError
 from pknumba.tuning import best_comm_sms
+from pknumba.tuning.shapes import THIRTY
 from pknumba.tuning.tuner import best_of, candidates, foreign, of_results, tune
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
@@ -84,7 +85,8 @@ def test_what_operators_read(tmp_path, monkeypatch):
     monkeypatch.setenv("PKNUMBA_TUNING_FILE", str(path))
     asked = "gemm", CARD, 132, 1
     best = best_of(path)[0]["config"]
-    assert config.tuned(*asked, SHAPE, "bfloat16") == config.tuned(*asked, (2100, 2000, 1100), "bfloat16") == best
+    assert config.tuned(*asked, SHAPE, "bfloat16") == config.tuned(*asked, (2040, 2040, 1100), "bfloat16") == best
+    assert config.tuned(*asked, (2113, 2048, 1024), "bfloat16") is None, "a row of tiles more: what the model says of it counts"
     assert GemmConfig(**best).check() is None
     for other in (("gemm_all_reduce", CARD, 132, 1), ("gemm", "NVIDIA H100", 132, 1), ("gemm", CARD, 66, 1), ("gemm", CARD, 132, 2),
                   ("gemm", None, 132, 1)):
@@ -115,7 +117,9 @@ def test_what_ships_is_valid():
     """Every shipped line is a configuration that can be launched."""
     from pknumba.tuning import OPERATORS
     shipped = store.lines(store.SHIPPED)
-    assert {r["op"] for r in shipped} <= {"gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm"}
+    assert {r["op"] for r in shipped} <= {"gemm", "gemm_all_reduce", "gemm_reduce_scatter", "all_gather_gemm"}
+    alone = [tuple(r["shape"]) for r in shipped if r["op"] == "gemm"]
+    assert len(alone) == len(set(alone)) and set(alone) <= set(THIRTY)
     for r in shipped:
         OPERATORS[r["op"]].config(**r["config"]).check()
     measured = {(r["op"], *r["shape"]): r["us"] for r in of_results(RESULTS / "multigpu.jsonl")}
