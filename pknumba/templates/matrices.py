@@ -202,7 +202,7 @@ class MultiplyCall(Steps):
         if self.world.executor == "interpreter":
             return self._local(c.owner)
         (rows, cols), width = c.shape, c.shape[1] * ITEMSIZE[c.dtype]
-        if not rows:                                # a share without any: the copy engine knows no such array, so it is one that nobody reads
+        if not rows:                                # a share without any: the copy engine knows no such array; one that nobody reads
             return Matrix(self._scratch(_padded(width)), 1, cols, _padded(width), c.dtype)
         if debug():
             from .debug import guarded
