@@ -36,6 +36,13 @@ def test_short_loops_in_turns(seed):
     harness.run(Gemm, cfg, 1, 64, 96, 16 * (1 + seed % 3), sms=2 + seed % 2, **harness.schedule(seed))
 
 
+@pytest.mark.parametrize("changes", [{}, dict(ping_pong=True), dict(cluster=2, group_m=4, b_transposed=False)], ids=str)
+def test_columns_that_begin_at_different_depths(changes):
+    """More columns of tiles than steps, fewer, and one step."""
+    for i, shape in enumerate([(40, 200, 50), (40, 40, 130), (20, 70, 8)]):
+        harness.run(Gemm, harness.toy(Gemm, stagger=True, **changes), 1, *shape, **harness.schedule(i))
+
+
 @pytest.mark.parametrize("sms", [1, 3, 50])
 def test_any_number_of_sms(sms):
     """One block plays every task, or there are more SMs than tasks."""
