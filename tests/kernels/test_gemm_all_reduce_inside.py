@@ -47,7 +47,7 @@ def test_ranks_without_tiles(kernel):
 def play(kernel, n):
     """The n-th try of a mutant: few SMs, so that each has tiles of its own and of others in both rings."""
     cfg = fused.toy(kernel, ping_pong=n % 2 == 1, c_stages=1 + n % 3, pull=n % 3 == 1, pace_m=8 * (n % 4 > 1))
-    fused.run(kernel, cfg, 2 + n // 2 % 2, 64, calls=3, sms=2, skew=40, max_switches=200_000, **fused.schedule(n))
+    fused.run(kernel, cfg, 2 + n // 2 % 2, 64, 40, 20, calls=3, sms=2, skew=40, max_switches=200_000, **fused.schedule(n))
 
 
 @pytest.mark.timeout(600)
