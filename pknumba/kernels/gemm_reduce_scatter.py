@@ -5,7 +5,7 @@ from ..errors import ConfigError
 from ..primitives import (add_panel, arrive, div, expect, fence_async, i32, least, load_async, mod, reduce, ring, signal, store,
                           store_async, store_async_read_wait, store_async_wait, take, tile_coord, wait, wait_until)
 from ..templates import LCSC, LCSI, Added, OwnedRows, Scattered, multiply
-from ..tiles import Semaphore, Tile, shared
+from ..tiles import Semaphore, shared
 from .gemm import Gemm
 
 
@@ -66,8 +66,7 @@ class GemmReduceScatterInside(LCSI, Gemm):
     @staticmethod
     def shared(cfg):
         """The output's panels, once the others' tiles have left them, are a ring of what others sent for own tiles."""
-        parts = Tile((cfg.c_stages, cfg.paced, cfg.tile_m // cfg.paced, cfg.panel_n), cfg.dtype, cfg.c_swizzle, over="c")
-        return shared(**Gemm.shared(cfg)._asdict(), c_parts=parts, sum_empty=Semaphore(cfg.c_stages, by="storer"),
+        return shared(**Gemm.shared(cfg)._asdict(), sum_empty=Semaphore(cfg.c_stages, by="storer"),
                       sum_got=Semaphore(cfg.c_stages, by="communicator"), sum_full=Semaphore(cfg.c_stages, by="consumer"))
 
     @staticmethod
@@ -120,14 +119,6 @@ class GemmReduceScatterInside(LCSI, Gemm):
             arrive(s.c_turn[0])
 
     @staticmethod
-    def pace(cfg):
-        """Until more may be sent: what waits for the link in a block's copy engine holds up what the block loads."""
-        if cfg.paced > 1:
-            store_async_wait(0)
-        else:
-            store_async_read_wait(0)
-
-    @staticmethod
     def send(cfg, g, s, task):
         """A tile to its owner, once that has come to this call: it needs no more what it got last time."""
         wait_until(g.ready, task.peer, g.epoch)
@@ -135,13 +126,8 @@ class GemmReduceScatterInside(LCSI, Gemm):
         for p in range(cfg.panels):
             stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
             wait(s.c_full[stage], phase)
-            if cfg.pull:
-                store_async(g.slots, (task.peer * g.per + number, p), s.c[stage])
-                store_async_read_wait(0)
-            else:
-                for part in range(cfg.paced):
-                    store_async(g.slots, ((g.rank * g.per + number) * cfg.paced + part, p), s.c_parts[stage, part], task.peer)
-                    GemmReduceScatterInside.pace(cfg)
+            store_async(g.slots, (g.rank * g.per + number, p), s.c[stage], task.peer)
+            store_async_read_wait(0)
             arrive(s.c_empty[stage])
         store_async_wait(0)                     # written at the owner, not merely read from shared memory
         signal(g.done, number, task.peer)
@@ -176,14 +162,11 @@ class GemmReduceScatterInside(LCSI, Gemm):
             wait_until(g.done, number, g.epoch * g.sources)
             for step in range(first, first + cfg.panels * g.sources):
                 stage, phase = ring(step, cfg.c_stages)
-                source, col = mod(step, g.sources), GemmReduceScatterInside.panel(cfg, g, step)
-                source = i32(source + (source >= g.rank))
+                source = mod(step, g.sources)
+                place = i32(source + (source >= g.rank)) * g.per + number, GemmReduceScatterInside.panel(cfg, g, step)
                 wait(s.sum_empty[stage], phase)
                 expect(s.sum_got[stage], s.c[stage])
-                if cfg.pull:
-                    load_async(s.c[stage], g.slots, (g.rank * g.per + number, col), s.sum_got[stage], 0, 0, source)
-                else:
-                    load_async(s.c[stage], g.slots, (source * g.per + number, col), s.sum_got[stage])
+                load_async(s.c[stage], g.slots, place, s.sum_got[stage])
 
 
 GemmReduceScatter.inside = GemmReduceScatterInside

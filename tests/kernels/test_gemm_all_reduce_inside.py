@@ -27,7 +27,7 @@ def test_seeds(world, seed):
     """A configuration, a shape, a policy and a way of completing for each seed, the kernels in turn; another rank is late each time."""
     kernel = KERNELS[(seed + world // 2) % 2]
     shape = fused.SHAPES[(5 * seed + world) % len(fused.SHAPES)]
-    cfg = VARIANTS[kernel][(seed * 7 + world) % len(VARIANTS[kernel])].replace(pull=seed % 3 == 1, pace_m=8 * (seed % 4 > 1))
+    cfg = VARIANTS[kernel][(seed * 7 + world) % len(VARIANTS[kernel])]
     fused.run(kernel, cfg, world, *shape, sms=2 + seed % 3, skew=40 * (seed % 2), **fused.schedule(seed))
 
 
@@ -46,7 +46,7 @@ def test_ranks_without_tiles(kernel):
 
 def play(kernel, n):
     """The n-th try of a mutant: few SMs, so that each has tiles of its own and of others in both rings."""
-    cfg = fused.toy(kernel, ping_pong=n % 2 == 1, c_stages=1 + n % 3, pull=n % 3 == 1, pace_m=8 * (n % 4 > 1))
+    cfg = fused.toy(kernel, ping_pong=n % 2 == 1, c_stages=1 + n % 3)
     fused.run(kernel, cfg, 2 + n // 2 % 2, 64, 40, 20, calls=3, sms=2, skew=40, max_switches=200_000, **fused.schedule(n))
 
 
