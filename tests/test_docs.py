@@ -78,3 +78,12 @@ def test_table_of_results_is_current():
     for path in ("README.md", "docs/performance.md"):
         done = subprocess.run([sys.executable, "benchmarks/table.py", "--check", path], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, f"run: python benchmarks/table.py --write {path}"
+
+
+def test_decisions_are_counted():
+    """Each has a number of its own, which its title says, none is left out, and what documents call a decision is there."""
+    pages = {int(page.name[:4]): page for page in sorted((ROOT / "docs" / "decisions").glob("0*.md"))}
+    assert sorted(pages) == list(range(1, len(pages) + 1)) and len(pages) == len(list((ROOT / "docs" / "decisions").glob("0*.md")))
+    assert all(page.read_text().startswith(f"# {number}. ") for number, page in pages.items())
+    named = {int(number) for path in [*DOCUMENTS, ROOT / "CHANGELOG.md"] for number in re.findall(r"decision (\d+)", path.read_text())}
+    assert named <= set(pages), named - set(pages)
