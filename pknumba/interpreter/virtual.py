@@ -108,7 +108,8 @@ class VirtualTime:
             return
         away = self._home(task, region) != self.card(task.rank)
         latency = self.hw.peer_touch_s if away else self.hw.touch_s
-        task.until = max(task.until, done + latency, self.now + latency * -(-nbytes // _ROUND))
+        at_once = _ROUND * (4 if task.role.scope == "warpgroup" else 1)
+        task.until = max(task.until, done + latency, self.now + latency * -(-nbytes // at_once))
 
     def compute(self, task, elements):
         """Arithmetic on registers."""

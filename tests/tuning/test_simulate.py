@@ -88,7 +88,7 @@ def test_a_depth_in_slices():
     cfg = pknumba.GemmConfig(tile_m=64, tile_n=128, stages=8, consumers=1)
     shape = "gemm", 128, 128, 4096
     one, four = (seconds(*shape, config=c, num_sms=8) for c in (cfg, cfg.replace(slices=4)))
-    assert four < 0.6 * one
+    assert four < 0.75 * one
 
 
 def test_a_measured_product():
