@@ -25,7 +25,7 @@ fi
 export PKNUMBA_ENGINE=$engine
 agent=(--mca plm_rsh_agent "$folder/agent")
 mpirun --version | grep -q "Open MPI) 4" || agent=(--prtemca plm_ssh_agent "$folder/agent")
-passed=(); for name in $(compgen -e | grep -E '^(PKNUMBA_|PYTHON|NCCL_|OMP_|OMPI_MCA_|UCX_|LD_LIBRARY_PATH$|OPAL_PREFIX$)'); do passed+=(-x "$name"); done
+passed=(); for name in $(compgen -e | grep -E '^(PKNUMBA_|PATH$|PYTHON|NCCL_|OMP_|OMPI_MCA_|UCX_|LD_LIBRARY_PATH$|OPAL_PREFIX$)'); do passed+=(-x "$name"); done
 net=(--mca btl_tcp_if_include 10.211.7.0/24 --mca oob_tcp_if_include 10.211.7.0/24)
 bash "$root/tests/nodes/hosts.sh" "$folder" "$(command -v mpirun)" "${agent[@]}" "${net[@]}" --mca pml "${OMPI_MCA_pml:-ob1}" \
     --mca btl "${MPI_BTL:-self,tcp}" --host alpha:1,beta:1 -n 2 --oversubscribe --bind-to none "${passed[@]}" "$folder/rank" python3 $program
