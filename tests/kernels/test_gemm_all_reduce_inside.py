@@ -53,8 +53,8 @@ def play(kernel, n):
 @BOTH
 def test_every_mutant_is_noticed(kernel):
     """Those of the kernels with SMs of their own, in the same file, are not played."""
-    alive, count = mutation.survivors(importlib.import_module(kernel.__module__), lambda m: getattr(m, kernel.__name__), play, 12, report=print,
-                                      classes={kernel.__name__})
+    module = importlib.import_module(kernel.__module__)
+    alive, count = mutation.survivors(module, lambda m: getattr(m, kernel.__name__), play, 12, report=print, classes={kernel.__name__})
     assert not alive, "\n".join(alive)
     assert count >= (20 if kernel is GemmReduceScatterInside else 5)
 
