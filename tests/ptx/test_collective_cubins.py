@@ -52,7 +52,10 @@ def test_cubin(case, disassemble):
     assert counts["ACQBULK"] == counts["PREEXIT"] == 1 and code.find("ACQBULK") < code.find("LDG"), "waits for the last kernel"
     for name in (i.name for i in code.instructions if i.name.startswith(("LDG.E.128", "LDG.E.U16", "STG.E"))):
         assert ".STRONG.SYS" in name, f"{name}: peers' memory is read and written past the first-level cache"
-    (expect_packets if kernel in (OneShot, OneShotRmsNorm, *PARCELS) else expect_handshake)(code, cfg)
+    if kernel in (OneShot, OneShotRmsNorm, *PARCELS):
+        expect_packets(code, cfg)
+    else:
+        expect_handshake(code, cfg, counts_blocks=kernel is AllReducePush)
     if kernel.config is NormConfig:
         assert counts["MUFU"] >= 2 and counts["SHFL"] >= 10 and code.find("BAR.SYNC"), "a root, and sums over lanes and warps"
 
@@ -66,11 +69,11 @@ def expect_packets(code, cfg):
     assert not barriers, "packets are sent without a fence"
 
 
-def expect_handshake(code, cfg):
+def expect_handshake(code, cfg, counts_blocks):
     """Signals release, polls acquire, at system scope; as many loads in flight as a lane moves at once."""
     signals = code.find("REDG.E.ADD.STRONG.SYS")
     own = code.find("REDG.E.ADD.STRONG.GPU")                    # blocks of this rank that have read the call's number
-    assert signals and len(own) <= 1 and len(signals) + len(own) == code.counts()["REDG"]
+    assert len(own) == counts_blocks and signals and len(signals) + len(own) == code.counts()["REDG"]
     assert code.find("MEMBAR.ALL.SYS")[0] < signals[0], "a signal releases"
     loads = code.find("LDG.E.128.STRONG.SYS")
     polls = [n for n in code.find("LDG.E.STRONG.SYS") if code.after(n, "CCTL.IVALL", 2) is not None]
