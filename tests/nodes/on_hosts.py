@@ -41,14 +41,19 @@ def expect(world, kind, call):
         say(world.rank, f"{type(error).__name__} after {time.monotonic() - start:.1f} s: {error}")
 
 
+def written(names):
+    """Wait until ranks have made these files, 8 s at most."""
+    until, paths = time.monotonic() + 8, [Path(os.environ["HOSTS"], name) for name in names]
+    while time.monotonic() < until and not all(path.exists() for path in paths):
+        time.sleep(0.05)
+
+
 def leave(world, ranks, last=lambda: None):
     """The end of a rank whose peers may be gone: MPI's own end would wait for them. Ranks wait for what the others have to say, since
     mpirun ends all of them with the first."""
     world._break("the test is over")
     world.close()
-    until = time.monotonic() + 8
-    while time.monotonic() < until and not all(Path(os.environ["HOSTS"], f"said-{rank}").exists() for rank in ranks):
-        time.sleep(0.05)
+    written(f"said-{rank}" for rank in ranks)
     last()
     os._exit(0)
 
@@ -113,7 +118,9 @@ def raised():
     world = World.mpi(executor="interpreter", host_limit_s=20)
     all_reduce(world, X)
     world.barrier()
+    Path(os.environ["HOSTS"], f"through-{world.rank}").touch()
     if world.rank == 3:
+        written(f"through-{rank}" for rank in range(world.size))           # a rank still in the barrier would be told there
         try:
             with world:
                 raise ValueError("no more data")
