@@ -52,7 +52,6 @@ CASES = {
     "attention": Case(3, ("attention.py",)),
     "attention_ranks": Case(3, ("attention_ranks.py",), ranks=4),
     "moe": Case(3, ("moe.py",)),
-    "moe_ranks": Case(2, ("moe_ranks.py",), ranks=2),
     "moe_ranks": Case(2, ("moe_ranks.py",), ranks=4),
     "all_reduce": Case(3, ("gemm_all_reduce.py",), ranks=8),
     "collectives": Case(3, ("collectives.py",), ranks=8),
