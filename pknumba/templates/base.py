@@ -25,7 +25,7 @@ class Template(metaclass=KernelMeta):
         form: how what it computes is spread over ranks (``forms``); alone: the kernel that does the same on one rank, or None.
         delivers: whether its storers write to other ranks, with no communicator.
         movers_first: whether a device starts the blocks that communicate before those that compute, which wait for them.
-        fetched: tensors that are moved in boxes from this rank's memory, whose maps every block fetches before it begins. Not inherited.
+        early: tensors that are moved in boxes from this rank's memory, whose maps every block fetches before it begins. Not inherited.
         private: whether its counters are this rank's alone, and every stream has its own (``kept``).
         numbers: what else ``g`` holds: {name: how many int32}.
     """
