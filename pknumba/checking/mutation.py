@@ -20,10 +20,15 @@ from .. import primitives
 from ..errors import ContractError, PknumbaError
 
 #: Arguments of the functions that are mutated: roles, and the loops that drive them.
-BODIES = (["cfg", "g", "s", "task"], ["cfg", "g", "s", "task", "acc"], ["cfg", "g", "s", "part", "place", "places"])
+BODIES = ("cfg", "g", "s", "task"), ("cfg", "g", "s", "part", "place", "places")
 #: Calls that order something: each is deleted in turn. Of calls with arguments a wrong one is tried too.
 SYNCHRONISING = ("wait", "arrive", "expect", "signal", "signal_all", "wait_until", "fence_async", "store_async_wait",
                  "store_async_read_wait", "turn_wait", "turn_pass", "barrier", "mma_wait", "sync", "announce", "await_all")
+
+
+def _plays(arguments):
+    """Whether a function with these arguments is a role or a part of one, which may take more, or a driver."""
+    return any(tuple(arguments[:len(body)]) == body for body in BODIES)
 
 
 def _name(node):
@@ -69,17 +74,18 @@ class _Swap(ast.NodeTransformer):
         return self.replacement if node is self.target else super().generic_visit(node)
 
 
-def mutants(module, classes=None):
+def mutants(module, within=None):
     """Yield (label, syntax tree) for every mutant of the roles (or drivers) in a module.
 
     Args:
-        classes: names of the classes whose roles are mutated; None: every role and driver in the module.
+        within: names of the classes and functions (a driver's factory, say) that are mutated; None: every role and driver in the module.
     """
     source = inspect.getsource(module)
 
     def bodies(tree):
-        tops = [tree] if classes is None else [c for c in ast.walk(tree) if isinstance(c, ast.ClassDef) and c.name in classes]
-        return [f for top in tops for f in ast.walk(top) if isinstance(f, ast.FunctionDef) and [a.arg for a in f.args.args] in BODIES]
+        named = (ast.ClassDef, ast.FunctionDef)
+        tops = [tree] if within is None else [part for part in ast.walk(tree) if isinstance(part, named) and part.name in within]
+        return [f for top in tops for f in ast.walk(top) if isinstance(f, ast.FunctionDef) and _plays([a.arg for a in f.args.args])]
 
     def variant(find, replacement):
         tree = ast.parse(source)
@@ -106,11 +112,11 @@ def load(module, tree):
     return mutant
 
 
-def survivors(module, make, run, tries, report=lambda line: None, classes=None, found=None):
+def survivors(module, make, run, tries, report=lambda line: None, within=None, found=None):
     """Labels of the mutants that nothing notices.
 
     Args:
-        module: whose roles are mutated; classes: of these classes only. found: other mutants, (label, syntax tree or source).
+        module: whose roles are mutated; within: as of ``mutants``. found: other mutants, (label, syntax tree or source).
         make: function(mutant module) that gives the kernel class to run.
         run: function(kernel class, try number) that raises if it notices. It must not for the module as it is.
         tries: how many times each mutant is run.
@@ -121,7 +127,7 @@ def survivors(module, make, run, tries, report=lambda line: None, classes=None, 
     for n in range(tries):
         run(make(module), n)
     alive, count = [], 0
-    for label, tree in mutants(module, classes) if found is None else found:
+    for label, tree in mutants(module, within) if found is None else found:
         count += 1
         broken = make(load(module, tree))
         try:
@@ -191,8 +197,8 @@ def mutate(kernel, *, toy=None, progress=lambda line: None, max_switches=200_000
         found.noticed.append(line)
         progress(line)
 
-    classes = {c.__name__ for c in kernel.__mro__ if c.__module__ == kernel.__module__}
-    found.alive, found.count = survivors(module, lambda m: _class_of(m, kernel), run, len(runs), report, classes)
+    within = {c.__name__ for c in kernel.__mro__ if c.__module__ == kernel.__module__}
+    found.alive, found.count = survivors(module, lambda m: _class_of(m, kernel), run, len(runs), report, within)
     found.seconds = time.monotonic() - start
     return found
 

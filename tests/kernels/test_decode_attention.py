@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 from pknumba import DecodeAttentionConfig, World, decode_attention, errors, interpreter
-from pknumba.checking import mutate
+from pknumba.checking import mutate, toys
+from pknumba.checking.play import play
 from pknumba.kernels import DecodeAttention
+from pknumba.templates import drivers
 
+from . import mutation
 from .attending import assert_attention, definition, exact_heads, heads
 from .harness import schedule
 from .products import readable
@@ -71,6 +74,17 @@ def test_results_that_are_given():
 def test_every_mutant_is_noticed():
     found = mutate(DecodeAttention, seeds=4)
     assert found and found.count >= 28, str(found)
+
+
+def test_every_mutant_of_the_end_of_a_call_is_noticed():
+    """No block goes on to the next call before all of this rank have read which call this is."""
+    def play_mutant(kernel, number):
+        toy = toys.toy_of(kernel)(2, np.random.default_rng(number))
+        play(kernel, toy, 2, seed=number, max_switches=200_000)
+
+    alive, count = mutation.survivors(drivers, mutation.drives(DecodeAttention), play_mutant, 4, print, {"counted_blocks"})
+    assert not alive, "\n".join(alive)
+    assert count >= 4
 
 
 Q, K = np.zeros((2, 4, 64), "float16"), np.zeros((2, 2, 10, 64), "float16")

@@ -54,21 +54,14 @@ def play(kernel, n):
 def test_every_mutant_is_noticed(kernel):
     """Those of the kernels with SMs of their own, in the same file, are not played."""
     module = importlib.import_module(kernel.__module__)
-    alive, count = mutation.survivors(module, lambda m: getattr(m, kernel.__name__), play, 12, report=print, classes={kernel.__name__})
+    alive, count = mutation.survivors(module, lambda m: getattr(m, kernel.__name__), play, 12, report=print, within={kernel.__name__})
     assert not alive, "\n".join(alive)
     assert count >= (20 if kernel is GemmReduceScatterInside else 5)
 
 
 def test_every_mutant_of_their_driver_is_noticed():
     """That of GemmReduceScatterInside; the other is GemmAllToAll's, whose tests mutate it."""
-    def make(module):
-        class Driven(GemmReduceScatterInside):
-            @classmethod
-            def driver(kernel, role):
-                return getattr(module, super().driver(role).__name__, super().driver(role))
-        return Driven
-
-    alive, count = mutation.survivors(owned, make, play, 3, report=print)
+    alive, count = mutation.survivors(owned, mutation.drives(GemmReduceScatterInside), play, 3, report=print)
     # The number of the call lies in device memory, and is written once all of the rank have read it. The interpreter's host counts.
     # Results in ordinary memory are written when the kernel is over.
     assert all("g.finished" in line or "store_async_wait(0)" in line or "read only" in line for line in alive), "\n".join(alive)

@@ -1,16 +1,15 @@
 """ulysses_attention on the interpreter: worlds, layouts, uneven shares, repeated calls, bounds against float64, mutants, bad calls."""
 
-import importlib
-
 import numpy as np
 import pytest
 
 from pknumba import UlyssesAttentionConfig, World, errors, interpreter, ring_rows, ulysses_attention
-from pknumba.checking import mutate, mutation, toys
+from pknumba.checking import mutate, toys
 from pknumba.checking.play import play
 from pknumba.kernels import UlyssesAttention
 from pknumba.templates import bands
 
+from . import mutation
 from .attending import assert_attention, definition, exact_heads, heads, part
 from .harness import schedule
 from .products import readable
@@ -94,30 +93,12 @@ def test_every_mutant_is_noticed():
 @pytest.mark.timeout(240)
 def test_every_mutant_of_the_end_of_a_call_is_noticed():
     """Storers tell when they have stored to peers, movers when they have moved; the call is over once all of every rank have."""
-    def make(module):
-        class Driven(UlyssesAttention):
-            @classmethod
-            def driver(kernel, role):
-                return getattr(module, super().driver(role).__name__, super().driver(role))
-        Driven.__name__, Driven.__module__ = "UlyssesAttention", UlyssesAttention.__module__
-        return Driven
-
     def run(kernel, number):
         toy = toys.toy_of(kernel)(2 + number % 2, np.random.default_rng(number))
         play(kernel, toy, 2 + number % 2, seed=number, max_switches=200_000)
 
-    kept = ("till_consumed", "meeting_movers")
-    tree = [(label, t) for label, t in mutation.mutants(importlib.import_module(bands.__name__)) if _inside(label, kept)]
-    alive, count = mutation.survivors(bands, make, run, 8, found=tree)
+    alive, count = mutation.survivors(bands, mutation.drives(UlyssesAttention), run, 8, within={"till_consumed", "meeting_movers"})
     assert not alive and count >= 4, alive
-
-
-def _inside(label, names):
-    """Whether a mutant's line lies in one of these functions."""
-    import inspect
-    line = int(label.split(":")[0].removeprefix("line "))
-    spans = [(first, first + len(lines)) for lines, first in (inspect.getsourcelines(getattr(bands, name)) for name in names)]
-    return any(a <= line < b for a, b in spans)
 
 
 Q = np.zeros((1, 4, 10, 64), "float16")
