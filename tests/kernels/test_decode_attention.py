@@ -77,14 +77,16 @@ def test_every_mutant_is_noticed():
 
 
 def test_every_mutant_of_the_end_of_a_call_is_noticed():
-    """No block goes on to the next call before all of this rank have read which call this is."""
+    """No block goes on to the next call before all of this rank have read which call this is. Those of the next rank would do as well:
+    they have merged what every block of this rank has made."""
     def play_mutant(kernel, number):
-        toy = toys.toy_of(kernel)(2, np.random.default_rng(number))
-        play(kernel, toy, 2, seed=number, max_switches=200_000)
+        world = 2 + number % 2
+        toy = toys.toy_of(kernel)(world, np.random.default_rng(number))
+        play(kernel, toy, world, seed=number, policy=("random", "pct", "starve")[number % 3], max_switches=200_000)
 
-    alive, count = mutation.survivors(drivers, mutation.drives(DecodeAttention), play_mutant, 4, print, {"counted_blocks"})
-    assert not alive, "\n".join(alive)
-    assert count >= 4
+    alive, count = mutation.survivors(drivers, mutation.drives(DecodeAttention), play_mutant, 9, print, {"counted_blocks"})
+    assert [line.split(": ")[1] for line in alive] == ["signals the next rank"]
+    assert count == 4
 
 
 Q, K = np.zeros((2, 4, 64), "float16"), np.zeros((2, 2, 10, 64), "float16")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pknumba import GroupedGemmConfig, World, config, grouped_gemm
+from pknumba import GemmConfig, GroupedGemmConfig, World, config, grouped_gemm  # noqa: F401 - GemmConfig: in a string below
 from pknumba.checking import play
 from pknumba.checking.groups import GROUPS, ToyGrouped, grouped_product
 from pknumba.checking.toys import SMALL
