@@ -6,6 +6,7 @@ budgets; the interpreter turns them into NumPy arrays; the lowering turns them i
 
 from collections import namedtuple
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from math import prod
 
 from .errors import ConfigError
@@ -143,9 +144,15 @@ TileTask = namedtuple("TileTask", (*Task._fields, "row", "col", "first", "peer")
 GroupTask = namedtuple("GroupTask", (*TileTask._fields, "group", "end"))
 
 
+@lru_cache(maxsize=256)
+def record(name, *fields):
+    """A type of named tuple: the same one every time."""
+    return namedtuple(name, fields)
+
+
 def shared(**declarations):
     """The named tiles and semaphores of a block, in order."""
-    return namedtuple("Shared", declarations)(**declarations)
+    return record("Shared", *declarations)(**declarations)
 
 
 def layout(declarations):

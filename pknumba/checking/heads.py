@@ -74,7 +74,8 @@ def one_rank(kernel, world, rng, **changes):
     """A random problem and configuration of attention on one rank: several tiles for every block, rings of all depths. Blocks of causal
     ones are short, so that consumers pass over some."""
     causal, pairs = bool(rng.integers(2)), int(rng.integers(1, 3))
-    cfg = ToyAttention(**{**dict(consumers=int(rng.integers(1, 4)), kv=16 if causal else (16, 32)[rng.integers(2)], stages=int(rng.integers(2, 4)),
+    kv = 16 if causal else (16, 32)[rng.integers(2)]
+    cfg = ToyAttention(**{**dict(consumers=int(rng.integers(1, 4)), kv=kv, stages=int(rng.integers(2, 4)),
                                  q_stages=int(rng.integers(1, 3)), dtype="float16"), **changes})
     size = int(rng.integers(1, 3)), int(rng.integers(20, 90)), int(rng.integers(1, 110)), pairs * int(rng.integers(1, 3)), pairs, 16
     data = [exact_heads(rng, *size, "float16", causal) for _ in range(_CALLS)]

@@ -57,6 +57,14 @@ class Block:
             tile.poison()
         return tile
 
+    def leave(self):
+        """It has ended. What refers to each other is parted, so that it is freed now and not by the collector of cycles."""
+        for task in self.tasks:
+            task.stores = task.multiplications = None
+        if self._arena is not None:
+            self._arena.shadow.clear()
+        self.tasks, self.rings = [], []
+
     def semaphore(self, name, decl, arrivals):
         """The semaphores of declaration `decl` (tiles.Semaphore), each completed by `arrivals` arrivals."""
         ring = SemaphoreRing(self, name, decl, arrivals)
@@ -162,10 +170,12 @@ class Launch:
         self.ended = True
         for block in self.blocks.values():
             for ring in block.rings:
-                for semaphore in ring:
+                for semaphore in ring.used():
                     semaphore.check_end()
         if self.session.races:
             self._join_clocks()
+        for block in self.blocks.values():
+            block.leave()
         self.blocks = {}            # their shared memory with them
         if self._host is not None:
             self.session.wake(self._host)

@@ -199,6 +199,7 @@ class Session(History):
         if operation.position < len(operation.steps):
             self.queue.add_operation(operation)
         else:
+            operation.steps = ()        # what they belong to refers to it
             operation.launch.flying -= 1
             operation.launch.check_end()
 

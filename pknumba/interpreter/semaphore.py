@@ -7,24 +7,28 @@ from .task import current, running
 
 
 class SemaphoreRing:
-    """The semaphores of one declaration: ``ring[i]``."""
+    """The semaphores of one declaration: ``ring[i]``, which is made when somebody uses it."""
 
     def __init__(self, block, name, decl, arrivals):
-        self.name, self.decl = name, decl
-        place = len(block.rings)
-        self._semaphores = [Semaphore(block, f"{name}[{i}]", decl.by, arrivals, (place, i), decl.of) for i in range(decl.n)]
+        self.block, self.name, self.decl, self.arrivals, self.place = block, name, decl, arrivals, len(block.rings)
+        self._used = {}
 
     def __len__(self):
-        return len(self._semaphores)
-
-    def __iter__(self):
-        return iter(self._semaphores)
+        return self.decl.n
 
     def __getitem__(self, index):
-        index = int(index)
-        if not 0 <= index < len(self._semaphores):
-            raise error(ProtocolError, running(), f"semaphore {self.name}: index {index} of {len(self._semaphores)}.")
-        return self._semaphores[index]
+        found = self._used.get(index)
+        if found is None:
+            number = int(index)
+            if not 0 <= number < self.decl.n:
+                raise error(ProtocolError, running(), f"semaphore {self.name}: index {number} of {self.decl.n}.")
+            found = self._used[number] = Semaphore(self.block, f"{self.name}[{number}]", self.decl.by, self.arrivals,
+                                                   (self.place, number), self.decl.of)
+        return found
+
+    def used(self):
+        """Those that somebody has used, in order."""
+        return [self._used[i] for i in sorted(self._used)]
 
 
 class Semaphore:
@@ -33,6 +37,9 @@ class Semaphore:
     The phase is counted in full, so that a wait whose parity no longer says which phase it means is found. ``clock``
     collects what arrived in the open phase; ``complete_clock`` keeps that of the last two phases, by parity.
     """
+
+    __slots__ = ("block", "name", "by", "arrivals", "place", "of_cluster", "phase", "arrived", "pending_bytes", "arrived_by", "last_by",
+                 "waiters", "seen", "owned", "clock", "complete_clock", "proof", "complete_proof")
 
     def __init__(self, block, name, by, arrivals, place=(0, 0), of="block"):
         self.block, self.name, self.by, self.arrivals, self.place, self.of_cluster = block, name, by, arrivals, place, of == "cluster"

@@ -58,27 +58,36 @@ class Shadow:
 
     def clear(self):
         """Forget everything: the launches before are ordered before all that follows, or lost."""
+        for cell in self.cells.values():
+            cell.near = []              # they refer to each other
         self.cells, self.grids = {}, {}
 
 
+#: Cells up to which comparing them one by one is faster than all at once.
+_FEW = 24
+
+
 class _Grid:
-    """Cells of one pitch, with their bounds in an array so that overlaps are found at once."""
+    """Cells of one pitch, with their bounds in an array so that overlaps among many are found at once."""
 
     def __init__(self):
-        self.cells, self.bounds = [], np.empty((16, 4), np.int64)
+        self.cells, self.bounds = [], np.empty((4, 2 * _FEW), np.int64)
 
     def add(self, cell):
         n = len(self.cells)
-        if n == len(self.bounds):
-            self.bounds = np.concatenate([self.bounds, np.empty_like(self.bounds)])
-        self.bounds[n] = cell.key[2:]
+        if n == self.bounds.shape[1]:
+            self.bounds = np.concatenate([self.bounds, np.empty_like(self.bounds)], axis=1)
+        self.bounds[:, n] = cell.key[2:]
         self.cells.append(cell)
 
     def overlapping(self, key):
-        row, row_end, column, column_end = key[2:]
-        b = self.bounds[:len(self.cells)]
-        hit = (b[:, 0] < row_end) & (b[:, 1] > row) & (b[:, 2] < column_end) & (b[:, 3] > column)
-        return [self.cells[i] for i in np.flatnonzero(hit)]
+        _, _, row, row_end, column, column_end = key
+        n = len(self.cells)
+        if n <= _FEW:
+            return [c for c in self.cells if c.key[2] < row_end and c.key[3] > row and c.key[4] < column_end and c.key[5] > column]
+        first, end, left, right = self.bounds[:, :n]
+        hit = (first < row_end) & (end > row) & (left < column_end) & (right > column)
+        return [self.cells[i] for i in hit.nonzero()[0].tolist()]
 
 
 def _rows(key):
