@@ -163,6 +163,12 @@ class Launch:
             self._admit()
         self.check_end()
 
+    def leave(self):
+        """Let go of the blocks, and their shared memory with them. The collector of cycles does not see dictionaries of greenlets."""
+        for block in self.blocks.values():
+            block.leave()
+        self.blocks, self.readers, self.kept = {}, {}, None
+
     def check_end(self):
         """End the launch once its roles have ended and nothing is in flight."""
         if self.live or self.flying or self.ended or not self.started:
@@ -174,9 +180,7 @@ class Launch:
                     semaphore.check_end()
         if self.session.races:
             self._join_clocks()
-        for block in self.blocks.values():
-            block.leave()
-        self.blocks = {}            # their shared memory with them
+        self.leave()
         if self._host is not None:
             self.session.wake(self._host)
 

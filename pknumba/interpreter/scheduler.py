@@ -271,6 +271,8 @@ class Session(History):
             for _ in range(3):
                 if task.started and not task.dead:
                     task.throw(GreenletExit)
+        for launch in self.launches.values():
+            launch.leave()
         self.tasks, self.blocked, self.launches, self._waiting_hosts = {}, {}, {}, []
         self.queue = self._new_queue()
         for memory in self.memory:

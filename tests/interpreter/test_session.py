@@ -1,5 +1,6 @@
 """The session itself: who may call what, errors and their text, reuse, limits; and windows of global memory."""
 
+import gc
 import warnings
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from pknumba import interpreter as cpu
 from pknumba.errors import ConfigError, ContractError, DeadlockError, HangError, LayoutError, ProtocolError
+from pknumba.interpreter.task import RoleTask
 from pknumba.tiles import Role, Tile
 
 from .play import TILE, play
@@ -103,6 +105,35 @@ def test_watchdog():
             pass
     with pytest.raises(HangError, match="rank 0 block 0 a: ran for 0.2 s without calling a primitive"):
         play(("a", role), watchdog=0.2)
+
+
+def roles_in_memory():
+    gc.collect()
+    return sum(isinstance(found, RoleTask) for found in gc.get_objects())
+
+
+@pytest.mark.parametrize("value", [1, 2], ids=["ends", "hangs"])
+def test_nothing_of_a_run_is_left(value):
+    """Neither of one that ended nor of one that did not: the collector cannot free dictionaries that got a running greenlet."""
+    def run():
+        def tell(s):
+            cpu.number_of(1)
+            counters[0].add(1, 0)
+
+        def hear(s):
+            cpu.number_of(1)
+            counters[1].wait(0, value)
+            cpu.write(s.t, 0.0)
+            cpu.keep_epoch()
+        arrays = [np.zeros(1, np.uint32) for _ in range(2)]
+        counters = [cpu.Counters("n", arrays, rank) for rank in range(2)]
+        try:
+            play(("a", tell), ("b", hear, dict(rank=1)), tiles=dict(t=TILE))
+        except DeadlockError:
+            return True
+    before = roles_in_memory()
+    assert run() is (True if value == 2 else None)
+    assert roles_in_memory() == before
 
 
 def test_errstate_of_the_caller_holds_in_roles_and_does_not_leak():
