@@ -1,5 +1,6 @@
 """What tests of several folders use: programs under mpirun, with the environment that the scripts set."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -9,6 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_finish():
+    """What is there now stays: the collector of cycles need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 @pytest.fixture(scope="session")
