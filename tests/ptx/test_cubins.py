@@ -3,7 +3,7 @@
 import pytest
 
 from pknumba import config, lowering
-from pknumba.config import GemmAllReduceConfig, GemmConfig, choosing
+from pknumba.config import GemmConfig, choosing
 from pknumba.kernels import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter
 from pknumba.kernels.gemm_all_reduce import GemmAllReduceInside
 from pknumba.kernels.gemm_all_to_all import ColumnsAndRows, GemmAllToAll
@@ -25,30 +25,42 @@ SLICED = [dict(tile_n=128, stages=6, slices=8), dict(tile_n=256, stages=4, c_sta
           dict(tile_m=64, tile_n=128, stages=8, consumers=1, slices=32, b_transposed=False), dict(tile_n=160, stages=5, slices=2)]
 
 
+def named(kernel, fields, more=""):
+    """A case: a kernel in a configuration, called by what differs from the usual one."""
+    return pytest.param(kernel, kernel.config(**fields), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in fields.items())]) + more)
+
+
+def products():
+    """Configurations of gemm: all that ships in both layouts of B, float16, the extremes, clusters and what is measured alone once."""
+    fields = [dict(b_transposed=layout, **f) for f in [{}, *SHIPPED] for layout in (True, False)]
+    fields += [dict(dtype="float16"), dict(dtype="float16", b_transposed=False)]
+    fields += [dict(b_transposed=False, **f) for f in EXTREME]
+    fields += [dict(cluster=2, b_transposed=i % 2 > 0, dtype=("bfloat16", "float16")[i % 3 == 2], **f)
+               for i, f in enumerate([{}, *SHIPPED][::2])]
+    fields += [dict(b_transposed=i % 2 > 0, **f) for i, (f, *_) in enumerate(choosing._ALONE[6:])]
+    return {repr(GemmConfig(**f)): f for f in fields}.values()
+
+
 def cases():
-    """(kernel, configuration): all that ships in both layouts of B, float16 and the extremes once."""
-    for kernel, family in ((Gemm, GemmConfig), (GemmAllReduce, GemmAllReduceConfig)):
-        fields = [dict(b_transposed=layout, **f) for f in [{}, *SHIPPED] for layout in (True, False)]
-        fields += [dict(dtype="float16"), dict(dtype="float16", b_transposed=False)]
-        fields += [dict(b_transposed=False, **f) for f in EXTREME] if kernel is Gemm else EXTREME[:3]
-        fields += [dict(cluster=2, b_transposed=i % 2 > 0, dtype=("bfloat16", "float16")[i % 3 == 2], **f)
-                   for i, f in enumerate([{}, *SHIPPED][::2])] if kernel is Gemm else []
-        fields += [dict(b_transposed=i % 2 > 0, **f) for i, (f, *_) in enumerate(choosing._ALONE[6:])] if kernel is Gemm else []
-        for f in {repr(family(**f)): f for f in fields}.values():
-            yield pytest.param(kernel, family(**f), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
+    """(kernel, configuration): fused products within their SMs in all that ships, in a layout and a dtype each; others in some of it."""
+    for f in products():
+        yield named(Gemm, f)
     for kernel, more in ((Gemm, {}), (GemmAllReduceInside, {"intra_sm": True})):
         yield pytest.param(kernel, kernel.config(**SHIPPED[0], **more).of("float32", True), id=f"{kernel.__name__}-float32")
     for f in SLICED:
         yield pytest.param(SlicedGemm, GemmConfig(**f), id=f"SlicedGemm-{f['tile_n']}-{f['slices']}")
-    for kernel in (GemmReduceScatterInside, AllGatherGemm):
+    for kernel in (GemmAllReduceInside, GemmReduceScatterInside, AllGatherGemm):
         for i, f in enumerate(({}, *SHIPPED)):
-            cfg = kernel.config(**f, dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0, intra_sm=True).fitted()
-            yield pytest.param(kernel, cfg, id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
-    for kernel in (GemmAllToAll, ColumnsAndRows, GemmAllReduceInside, GemmReduceScatter, AllGatherGemm):
-        more, some = dict(intra_sm=True) if kernel is GemmAllReduceInside else {}, 2 if kernel in (GemmReduceScatter, AllGatherGemm) else 4
+            cfg = kernel.config(**f, dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0, intra_sm=True)
+            yield pytest.param(kernel, cfg.fitted() if kernel is AllGatherGemm else cfg,
+                               id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
+    for kernel in (GemmAllReduce, GemmAllToAll, ColumnsAndRows, GemmReduceScatter, AllGatherGemm):
+        some = 2 if kernel in (GemmReduceScatter, AllGatherGemm) else 4
         fields = dict(SHIPPED[0], b_transposed=False), dict(dtype="float16"), dict(SHIPPED[2]), dict(SHIPPED[5], b_transposed=False)
         for f in fields[:some]:
-            yield pytest.param(kernel, kernel.config(**f, **more), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items()), ""]))
+            yield named(kernel, f, "-")
+    for f in EXTREME[:3]:
+        yield named(GemmAllReduce, f)
     for f in (dict(), dict(SHIPPED[0], dtype="float16"), dict(SHIPPED[5], b_transposed=False)):
         yield pytest.param(GemmReduceScatterAdd, GemmReduceScatterAdd.config(adds=True, **f), id=f"GemmReduceScatterAdd-{len(f)}")
 
