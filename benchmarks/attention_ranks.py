@@ -46,7 +46,7 @@ def error(o, whole, rows, causal):
 
 def spread(world, name, shape, causal):
     """(calls by name, error) of ring or Ulysses attention."""
-    size, rank, (b, h, p, s, d) = world.size, world.rank, shape
+    size, rank, (b, h, p, _, d) = world.size, world.rank, shape
     ring = name == "ring_attention"
     mine, whole, rows = inputs(world, shape, lambda s: ring_rows(s, size, rank, ring and causal))
     o = torch.empty_like(mine[0])

@@ -35,7 +35,7 @@ def inputs(world, shape):
 
 def case(world, shape, args):
     """Check and time one layer; rank 0 writes its line. Returns whether the result was right on every rank."""
-    (tokens, top_k, experts, h, f), kind = shape, torch.bfloat16
+    (_, top_k, experts, h, f), kind = shape, torch.bfloat16
     given, w1, w2, counts = inputs(world, shape)
     expected = torch_layer(*given, w1, w2).float()
     own = [torch.tensor_split(w, world.size)[world.rank] for w in (w1, w2)]

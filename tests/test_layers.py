@@ -164,6 +164,13 @@ def test_lines_fit():
             for i, line in enumerate(p.read_text().splitlines(), 1) if len(line) > limit])
 
 
+def test_ruff_finds_nothing():
+    """Names that are not defined or not used, what is known to go wrong; pyproject.toml says which rules."""
+    found = subprocess.run([sys.executable, "-m", "ruff", "check", "--no-cache", "--output-format", "concise", ROOT], capture_output=True,
+                           text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
 def test_import_is_light():
     """`import pknumba` touches no GPU, no MPI and no compiler, and is quick."""
     code = ("import sys, time; import numpy; start = time.perf_counter(); import pknumba; took = time.perf_counter() - start\n"

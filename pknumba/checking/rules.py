@@ -192,7 +192,7 @@ def read_without_wait(subject):
     if subject.opaque("s"):
         return
     loads = {}
-    for role, calls in subject.roles.items():
+    for calls in subject.roles.values():
         for call in calls:
             if call.name in _LOADS and len(call.node.args) >= 4:
                 loads.setdefault(_tile(call.node.args[0]), set()).add(_tile(call.node.args[3]))

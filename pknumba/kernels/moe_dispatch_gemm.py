@@ -1,8 +1,8 @@
 """Mixture of experts, first half: tokens go to the ranks that have their experts, and are multiplied there as they arrive."""
 
 from ..config import CommConfig, MoeConfig
-from ..primitives import (add_up, arrive, carry, deal, div, drop, expect, i32, least, load_async, load_ragged_async, look, mod, post, put,
-                          ring, tally, wait, wait_until)
+from ..primitives import (add_up, carry, deal, div, drop, i32, least, look, mod, post, put,
+                          tally, wait_until)
 from ..templates import Comm, Experts, Tokens, dispatch, routed
 from .grouped_gemm import GroupedGemm
 

@@ -31,7 +31,7 @@ def check_shares(name, world, found, zigzag, rows):
 
 def ring_attention(phases, found, q, k, v, out, lse, causal, zigzag, scale, config):
     """O and log-sum-exp in ``out`` and ``lse`` (arrays of q's library; lse may be False)."""
-    memory, layout, s = phases.memory, phases.layout, found.k.shape[2]
+    memory, s = phases.memory, found.k.shape[2]
     half, given = s // 2, dict(stream=memory.given)
     total = []          # [O in float32, log-sum-exp] of the keys so far
 

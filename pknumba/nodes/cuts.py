@@ -38,7 +38,8 @@ def owned(interval, cuts, unit):
     found = []
     for low, high in zip(edges, edges[1:]):
         holders = {node: _holder(cut, low) for node, cut in enumerate(cuts)}
-        step = -(-(-(-(high - low) // len(cuts))) // unit) * unit
+        share = -(-(high - low) // len(cuts))
+        step = -(-share // unit) * unit
         for node in range(len(cuts)):
             first, end = min(low + node * step, high), min(low + (node + 1) * step, high)
             if first < end:

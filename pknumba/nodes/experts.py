@@ -34,7 +34,7 @@ def check_tokens(name, world, X, indices, weights, W1, W2, capacity):
 
 def moe_layer(phases, found, X, indices, weights, W1, W2, out, activation, experts, config):
     """The layer; ``out`` an array (T, N) of X's library."""
-    layout, (tokens, _), (_, choices) = phases.layout, found[0].shape, found[1].shape
+    layout, (tokens, _) = phases.layout, found[0].shape
     memories = [phases.memory, *(Memory(phases.world, dtype, phases.memory.stream) for dtype in ("int32", "float32"))]
     starts = [share(experts, phases.world.size, group[0])[0] for group in layout.groups] + [experts]
     chosen = [merging.tokens_of(indices, starts[node], starts[node + 1]) for node in range(phases.nodes)]

@@ -61,7 +61,7 @@ def reduced_everywhere(phases, part, mine, cuts, op, chunk):
     yield
     wait()
     back = []
-    for (a, b, holders), rooms in zip(own, terms):
+    for (_, _, holders), rooms in zip(own, terms):
         memory.combine(rooms[phases.here], rooms, op)
         back += [(phases.rank(node, holders[node]), rooms[phases.here]) for node in range(phases.nodes) if node != phases.here]
     wait = phases.exchange(f"chunk {chunk}, sums", back, away)

@@ -39,7 +39,7 @@ def first_difference(subject, everyone, say=ranks_text):
 
 def _error(subject, key, groups, say):
     said = " and ".join(f"{text if text is not None else 'missing'} on {say(ranks)}" for text, ranks in groups.items())
-    for word, kind, noun in _KINDS:
+    for word, kind, noun in _KINDS:             # noqa: B007 - what is found is used below
         if key == word or key.endswith((f".{word}", f"_{word}", f" {word}")) or (word == "config" and key.startswith("config.")):
             break
     else:

@@ -3,7 +3,7 @@
 from ..errors import ContractError, DTypeError, LayoutError, ShapeError
 from . import arguments
 from .agreement import agreed, remember
-from .call import Matrix, Workspace, prepare
+from .call import Matrix, prepare
 from .expert_calls import ExpertCall, Routes
 from .fast import fingerprint, stream_source
 from .group_calls import _columns, ragged

@@ -2,7 +2,6 @@
 
 from ..errors import ShapeError
 from ..tiles import ITEMSIZE
-from .agreement import least_sms
 from .attending import matrices, remembered
 from .call import Matrix, Workspace
 from .ringing import RingCall, rows_of_heads
@@ -72,7 +71,7 @@ class UlyssesCall(RingCall):
 
     def _whole(self, array, batch):
         """This rank's heads of memory (heads, rows + 1, width) over the whole sequence, as (batch, heads, rows, width)."""
-        heads, (n, height, d) = array.shape[0] // batch, array.shape
+        heads, d = array.shape[0] // batch, array.shape[2]
         if self.world.executor == "interpreter":
             return self._own(array.local[:, :self.rows].reshape(batch, heads, self.rows, d))
         step, pitch, size = array.strides

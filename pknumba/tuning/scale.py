@@ -168,7 +168,7 @@ def table(op="all_reduce", sizes=(1 << 20, 64 << 20, 1 << 30), counts=(2, 4, 8, 
     """Rows of Markdown: for every cluster and number of nodes the time of each size, what decides and the best split."""
     head = "| nodes x ranks, network | " + " | ".join(_size(s) for s in sizes) + " |"
     rows = [head, "|---" * (len(sizes) + 1) + "|"]
-    for name, (ranks, _, network) in CLUSTERS.items():
+    for name, (ranks, *_) in CLUSTERS.items():
         for n in counts:
             cells = [across(op, size, n, name) for size in sizes]
             rows.append(f"| {n} x {ranks}, {name.split(', ')[1]} | " + " | ".join(_cell(c) for c in cells) + " |")

@@ -8,9 +8,8 @@ WORLD, COUNTERS = 2, {"done": 2}
 
 def storer(g, s):
     for tile in range(2):
-        owner = (tile + 1) % g.world_size
         signal(g.done, tile, g.rank)            # wrong
-        # right: signal(g.done, tile, owner)
+        # right: signal(g.done, tile, (tile + 1) % g.world_size)
 
 
 def communicator(g, s):

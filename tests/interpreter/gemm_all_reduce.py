@@ -73,7 +73,7 @@ def loader(p, s, g, tasks):
 
 def consumer(p, s, g, tasks, part):
     step = 0
-    for turn, task in enumerate(tasks):
+    for turn, _ in enumerate(tasks):
         acc = cpu.Accumulator(p.part_m, p.tile_n)
         for k in range(p.k_tiles):
             stage, phase = step % p.stages, step // p.stages & 1
