@@ -17,3 +17,6 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" OPENBLAS_NUM_THREADS="${OPENBLAS_
 
 # Progress appears when it happens, also in a pipe.
 export PYTHONUNBUFFERED=1
+
+# Compiled Python is kept: else every rank, and every program that the tests start, compiles all of it again.
+unset PYTHONDONTWRITEBYTECODE

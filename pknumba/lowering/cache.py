@@ -13,7 +13,6 @@ import os
 import sys
 import tempfile
 import threading
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from . import bundle
@@ -43,6 +42,7 @@ def directory():
 
 
 def _version(package):
+    from importlib.metadata import PackageNotFoundError, version        # not before: ranks of the interpreter start sooner without
     try:
         return version(package)
     except PackageNotFoundError:
