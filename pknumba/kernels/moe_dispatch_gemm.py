@@ -1,8 +1,7 @@
 """Mixture of experts, first half: tokens go to the ranks that have their experts, and are multiplied there as they arrive."""
 
 from ..config import CommConfig, MoeConfig
-from ..primitives import (add_up, carry, deal, div, drop, i32, least, look, mod, post, put,
-                          tally, wait_until)
+from ..primitives import add_up, carry, deal, div, drop, i32, least, look, mod, post, put, tally, wait_until
 from ..templates import Comm, Experts, Tokens, dispatch, routed
 from .grouped_gemm import GroupedGemm
 
