@@ -6,6 +6,7 @@
 
 import argparse
 import ast
+import importlib.util
 import json
 import re
 import shutil
@@ -173,6 +174,8 @@ def main():
     p.add_argument("--folder", type=Path, default=ROOT / "build", help="where to build (build/); the site is in its folder site")
     p.add_argument("--serve", action="store_true", help="show it on a local port instead, until interrupted")
     args = p.parse_args()
+    if importlib.util.find_spec("zensical") is None:
+        p.error("zensical is not installed. It makes the site, and needs Python 3.11. pip install '.[docs]' there.")
     args.folder.mkdir(parents=True, exist_ok=True)
     config = stage(args.folder)
     if args.serve:
