@@ -145,14 +145,14 @@ GroupTask = namedtuple("GroupTask", (*TileTask._fields, "group", "end"))
 
 
 @lru_cache(maxsize=256)
-def record(name, *fields):
+def record_type(name, *fields):
     """A type of named tuple: the same one every time."""
     return namedtuple(name, fields)
 
 
 def shared(**declarations):
     """The named tiles and semaphores of a block, in order."""
-    return record("Shared", *declarations)(**declarations)
+    return record_type("Shared", *declarations)(**declarations)
 
 
 def layout(declarations):

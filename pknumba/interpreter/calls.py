@@ -1,10 +1,10 @@
 """The number of a call, ``g.epoch``: every role of a kernel reads it when it starts, and one of them writes the next, while others may not
 have started."""
 
-from collections import namedtuple
 from functools import lru_cache
 
 from ..errors import ProtocolError
+from ..tiles import record_type
 from .clocks import covers
 from .report import origin, site, where
 from .task import current, running
@@ -17,7 +17,7 @@ def globals_of(fields):
 
 @lru_cache(64)
 def _kind(names):
-    plain, at = namedtuple("Globals", names), names.index("epoch")
+    plain, at = record_type("Globals", *names), names.index("epoch")
     return type("Globals", (plain,), {"__slots__": (), "epoch": property(lambda g: number_of(g[at]))})
 
 

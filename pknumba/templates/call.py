@@ -7,7 +7,7 @@ from functools import partial
 from .. import interpreter as cpu
 from ..errors import ConfigError
 from ..lowering import CHECK, cache
-from ..tiles import Semaphore, record
+from ..tiles import Semaphore, record_type
 
 #: A matrix as a kernel sees it. ``pointer``: device address, or None; ``arrays``: NumPy arrays by rank (interpreter);
 #: ``peers``: device address of the table of every rank's address, or 0; ``pitch``: bytes between rows; ``targets``: what the copy
@@ -226,7 +226,7 @@ class InterpretedCall:
                 made[name] = block.semaphore(name, decl, decl.arrivals(self.roles[decl.by]))
             else:
                 made[name] = block.tile(name, offset, decl)
-        return record("Shared", *made)(**made)
+        return record_type("Shared", *made)(**made)
 
 
 def prepare(kernel, world, cfg, matrices, numbers, workspace):

@@ -5,7 +5,7 @@ from collections import namedtuple
 
 from .. import interpreter as cpu
 from ..lowering.variant import debug
-from ..tiles import ITEMSIZE, record
+from ..tiles import ITEMSIZE, record_type
 from . import call as launches
 from .agreement import agreed, least_sms, remember
 from .arguments import check_world
@@ -224,14 +224,14 @@ class InterpretedComm:
         tensors = {n: cpu.Strided(n, own if v.arrays is None else v.arrays, rank, v.strides, v.step)
                    for n, v in self.views.items() if v.arrays is not None or result is not None}
         fields = {**dict.fromkeys(kernel.tensors), **tensors, **self.counters, **self.numbers, "epoch": 0}
-        g = record("Globals", *fields)(**fields)
+        g = record_type("Globals", *fields)(**fields)
         role = kernel.roles(cfg)["communicator"]
         drive = kernel.driver(role)(kernel.communicator, kernel.steps)
         launch = self.world.session.launch(rank, kernel.__name__, cfg.blocks, self.world.num_sms)
         places = kernel.places(cfg)[0]
         for b in range(cfg.blocks):
             block = launch.block(b)
-            s = record("Shared", *places)(**{n: block.tile(n, at, decl) for n, (at, decl) in places.items()})
+            s = record_type("Shared", *places)(**{n: block.tile(n, at, decl) for n, (at, decl) in places.items()})
             for w in range(cfg.warps):
                 launch.role(block, role, w, lambda w=b * cfg.warps + w, s=s: drive(cfg, g, s, 0, w, cfg.blocks * cfg.warps))
         launch.wait()
