@@ -10,7 +10,7 @@ def drives(kernel):
     def make(module):
         class Driven(kernel):
             @classmethod
-            def driver(self, role):
+            def driver(cls, role):
                 drive = super().driver(role)
                 return getattr(module, drive.__name__, drive)
         Driven.__name__, Driven.__module__ = kernel.__name__, kernel.__module__

@@ -82,7 +82,7 @@ def test_every_mutant_of_the_end_of_a_call_is_noticed():
     def play_mutant(kernel, number):
         world = 2 + number % 2
         toy = toys.toy_of(kernel)(world, np.random.default_rng(number))
-        play(kernel, toy, world, seed=number, policy=("random", "pct", "starve")[number % 3], max_switches=200_000)
+        play(kernel, toy, world, max_switches=200_000, **schedule(number))
 
     alive, count = mutation.survivors(drivers, mutation.drives(DecodeAttention), play_mutant, 9, print, {"counted_blocks"})
     assert [line.split(": ")[1] for line in alive] == ["signals the next rank"]

@@ -25,9 +25,10 @@ SLICED = [dict(tile_n=128, stages=6, slices=8), dict(tile_n=256, stages=4, c_sta
           dict(tile_m=64, tile_n=128, stages=8, consumers=1, slices=32, b_transposed=False), dict(tile_n=160, stages=5, slices=2)]
 
 
-def named(kernel, fields, more=""):
-    """A case: a kernel in a configuration, called by what differs from the usual one."""
-    return pytest.param(kernel, kernel.config(**fields), id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in fields.items())]) + more)
+def named(kernel, fields, mark="", **more):
+    """A case: a kernel in a configuration, called by the fields that differ from the usual one, not by what else it has."""
+    name = "-".join([kernel.__name__, *(f"{k}={v}" for k, v in fields.items())]) + mark
+    return pytest.param(kernel, kernel.config(**fields, **more).fitted(), id=name)
 
 
 def products():
@@ -51,9 +52,7 @@ def cases():
         yield pytest.param(SlicedGemm, GemmConfig(**f), id=f"SlicedGemm-{f['tile_n']}-{f['slices']}")
     for kernel in (GemmAllReduceInside, GemmReduceScatterInside, AllGatherGemm):
         for i, f in enumerate(({}, *SHIPPED)):
-            cfg = kernel.config(**f, dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0, intra_sm=True)
-            yield pytest.param(kernel, cfg.fitted() if kernel is AllGatherGemm else cfg,
-                               id="-".join([kernel.__name__, *(f"{k}={v}" for k, v in f.items())]))
+            yield named(kernel, f, dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0, intra_sm=True)
     for kernel in (GemmAllReduce, GemmAllToAll, ColumnsAndRows, GemmReduceScatter, AllGatherGemm):
         some = 2 if kernel in (GemmReduceScatter, AllGatherGemm) else 4
         fields = dict(SHIPPED[0], b_transposed=False), dict(dtype="float16"), dict(SHIPPED[2]), dict(SHIPPED[5], b_transposed=False)
