@@ -15,12 +15,14 @@ class GemmAllReduceConfig(GemmConfig):
     Attributes:
         comm_sms: SMs that communicate; the others compute. piece_m: rows that one communicator warp reduces at once.
         intra_sm: no SM only communicates: ranks send tiles to their owners, whose consumers add them to their own sums. comm_sms and
-            piece_m then do not matter.
+            piece_m then do not matter. pace_m: rows of a tile that a storer sends to another rank at once, waiting until they are written;
+            0: a whole panel, waiting until it is read.
     """
 
     comm_sms: int = 8
     piece_m: int = 8
     intra_sm: bool = False
+    pace_m: int = 0
 
     runtime: ClassVar[tuple] = ("comm_sms",)
     clusters: ClassVar[tuple] = (1,)
@@ -30,6 +32,11 @@ class GemmAllReduceConfig(GemmConfig):
     def traffic(self, m, n, k, world):
         """Bytes that a rank's communicators work on."""
         return m * n * ITEMSIZE[self.dtype]
+
+    @property
+    def paced(self):
+        """Parts of a panel that are sent one after the other."""
+        return self.tile_m // self.pace_m if self.pace_m else 1
 
     @property
     def pieces(self):
@@ -47,7 +54,9 @@ class GemmAllReduceConfig(GemmConfig):
         insist(self, [
             (self.comm_sms >= 1, f"comm_sms = {self.comm_sms}. At least one SM must communicate."),
             (self.piece_m >= 1 and self.tile_m % max(self.piece_m, 1) == 0, f"piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces "
-             "are equal. Use a divisor.")])
+             "are equal. Use a divisor."),
+            (self.pace_m >= 0 and self.pace_m % 8 == 0 and self.tile_m % max(self.pace_m, 1) == 0, f"pace_m = {self.pace_m} of tile_m = "
+             f"{self.tile_m}. What is sent at once has a multiple of 8 rows. Use a divisor, or 0.")])
 
 
 @dataclass(frozen=True)
