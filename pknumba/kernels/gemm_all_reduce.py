@@ -52,10 +52,10 @@ class GemmAllReduceInside(GemmReduceScatterInside):
                 wait(s.sum_full[stage], phase)
                 if mod(step + 1, g.sources) == 0:
                     col = task.col * cfg.panels + GemmReduceScatterInside.panel(cfg, g, step)
-                    for part in range(cfg.paced):
-                        for peer in range(g.world_size):
+                    for peer in range(g.world_size):
+                        for part in range(cfg.paced):
                             store_async(g.C, (task.row * cfg.paced + part, col), s.c_parts[stage, part], i32(peer))
-                        GemmReduceScatterInside.pace(cfg, g, s, task)
+                            GemmReduceScatterInside.pace(cfg, g, s, task)
                 arrive(s.sum_empty[stage])
 
 
