@@ -2,7 +2,9 @@
 
     ./scripts/mps run -n 8 python benchmarks/host_time.py
 
-Small arrays of torch; twenty calls in a row that nobody waits for, then a synchronisation. A line holds the slowest rank's median.
+Small arrays of torch; twenty calls in a row that nobody waits for, then a synchronisation. A line holds the slowest rank's median. Beside
+them stands what nobody who launches a kernel can do without: the driver's own time for the launch of a small product, and an addition by
+torch.
 """
 
 import sys
@@ -10,6 +12,7 @@ import time
 
 import protocol
 import torch
+from launch import prepared
 
 import pknumba
 from pknumba import World
@@ -36,6 +39,9 @@ def cases(world):
     call["gemm_reduce_scatter"] = lambda: pknumba.gemm_reduce_scatter(world, a, b, out=share)
     call["all_gather_gemm"] = lambda: pknumba.all_gather_gemm(world, share, b, out=c)
     call["gemm_all_to_all"] = lambda: pknumba.gemm_all_to_all(world, a, b, out=wide)
+    _, call["gemm of one rank"], launch, stream = prepared()
+    call["the driver alone"] = launch._calls[stream]
+    call["torch.add"] = lambda: torch.add(x, x, out=y)
     return call
 
 
