@@ -24,6 +24,7 @@ COMM_SMS = (4, 8, 16, 24)
 _USUAL = dict(tile_m=128, tile_n=192, stages=4, c_stages=3, ping_pong=True)
 TILES = {"within SMs, tiles 128 x 192": _USUAL, "within SMs, tiles 128 x 256": dict(tile_m=128, tile_n=256, stages=4, c_stages=2),
          "within SMs, 64 rows at once": dict(_USUAL, pace_m=64), "within SMs, 32 rows at once": dict(_USUAL, pace_m=32),
+         "within SMs, tiles 128 x 256, 32 rows at once": dict(tile_m=128, tile_n=256, stages=4, c_stages=2, pace_m=32),
          "within SMs, chunks of 2": dict(_USUAL, depth=2)}
 
 
