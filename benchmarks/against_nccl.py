@@ -22,10 +22,11 @@ SHAPES = [(8192, 8192, 4096), (4096, 4096, 2048), (2048, 2048, 1024), (16384, 16
 #: Communicating SMs that are tried, beside the configuration that a call chooses; and tiles of SMs that do both.
 COMM_SMS = (4, 8, 16, 24)
 _USUAL = dict(tile_m=128, tile_n=192, stages=4, c_stages=3, ping_pong=True)
-TILES = {"within SMs, tiles 128 x 192": _USUAL, "within SMs, tiles 128 x 256": dict(tile_m=128, tile_n=256, stages=4, c_stages=2),
+_WIDE = dict(tile_m=128, tile_n=256, stages=4, c_stages=2)
+TILES = {"within SMs, tiles 128 x 192": _USUAL, "within SMs, tiles 128 x 256": _WIDE,
          "within SMs, 64 rows at once": dict(_USUAL, pace_m=64), "within SMs, 32 rows at once": dict(_USUAL, pace_m=32),
-         "within SMs, tiles 128 x 256, 32 rows at once": dict(tile_m=128, tile_n=256, stages=4, c_stages=2, pace_m=32),
-         "within SMs, chunks of 2": dict(_USUAL, depth=2)}
+         **{f"within SMs, {rows} rows of a shard at once": dict(_USUAL, written=True, chunk_m=rows) for rows in (64, 32, 16)},
+         "within SMs, tiles 128 x 256, 32 rows of a shard at once": dict(_WIDE, written=True, chunk_m=32)}
 
 
 def error(world, op, config):

@@ -26,12 +26,18 @@ class GemmAllReduceConfig(GemmConfig):
 
     runtime: ClassVar[tuple] = ("comm_sms",)
     clusters: ClassVar[tuple] = (1,)
+    #: Rows at once that were fastest between two H200s, where tiles come in several waves: benchmarks/results/multigpu.jsonl.
+    pace: ClassVar[int] = 64
     #: Bytes of C per second that a communicating SM reduces: measured on two H200s, benchmarks/results/multigpu.jsonl.
     rate: ClassVar[float] = 14.3e9
 
     def traffic(self, m, n, k, world):
         """Bytes that a rank's communicators work on."""
         return m * n * ITEMSIZE[self.dtype]
+
+    def suited(self, tiles, sms):
+        """In parts where SMs have several tiles: of the last, nothing hides that parts take longer."""
+        return self.replace(pace_m=self.pace) if self.intra_sm and tiles > 2 * sms else self
 
     @property
     def paced(self):
@@ -70,6 +76,8 @@ class GemmReduceScatterConfig(GemmAllReduceConfig):
 
     adds: bool = False
 
+    pace: ClassVar[int] = 32
+
     @property
     def rate(self):
         """Bytes of traffic per second of a communicating SM: measured on two H200s, benchmarks/results/multigpu.jsonl."""
@@ -93,13 +101,15 @@ class AllGatherGemmConfig(GemmConfig):
     Attributes:
         comm_sms: SMs that move shards; the others compute. chunk_m: rows of a chunk, which is tile_k columns wide.
         depth: chunks that a mover moves before it tells. intra_sm: movers are two more threads of every SM that computes, with a chunk of
-            shared memory each; comm_sms then does not matter.
+            shared memory each; comm_sms then does not matter. written: a mover waits until a chunk is written, not
+            merely read, before it moves the next.
     """
 
     comm_sms: int = 16
     chunk_m: int = 64
     depth: int = 8
     intra_sm: bool = False
+    written: bool = False
 
     runtime: ClassVar[tuple] = ("comm_sms", "depth")
     clusters: ClassVar[tuple] = (1,)
