@@ -2,9 +2,9 @@
 
     ./scripts/mps run -n 8 python benchmarks/host_time.py
 
-Small arrays of torch; a few calls in a row (--calls) that nobody waits for, then a synchronisation. A line holds the slowest rank's median. Beside
-them stands what nobody who launches a kernel can do without: the driver's own time for the launch of a small product, and an addition by
-torch.
+Small arrays of torch; a few calls in a row (--calls) that nobody waits for, then a synchronisation. A line holds the slowest rank's
+median. Beside them stands what nobody who launches a kernel can do without: the driver's own time for the launch of a small product,
+and an addition by torch.
 """
 
 import sys
