@@ -32,8 +32,11 @@ def finish(total, residual, weight):
 
 @lru_cache
 def compiled_finish():
-    """(``finish`` as torch compiles it, how); sizes that are one or not are compiled apart."""
-    return compiled(finish, *(torch.randn(*shape, device="cuda").bfloat16() for shape in ((16, 8192), (16, 8192), (8192,))))
+    """(``finish`` as torch compiles it, how). Raises where it does not: that rival runs already."""
+    made, how = compiled(finish, *(torch.randn(*shape, device="cuda").bfloat16() for shape in ((16, 8192), (16, 8192), (8192,))))
+    if made is finish:
+        raise RuntimeError(how)
+    return made, how
 
 
 class Apart:

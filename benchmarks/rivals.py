@@ -32,12 +32,12 @@ def room(world):
     except Exception as problem:
         print(f"memory is kept until the end: {reason_of(problem)}", flush=True)
         part = None
-    if part is None:
-        yield world
-        return
-    with part:
-        yield part
-        torch.cuda.synchronize()
+    try:
+        yield part or world
+    finally:                    # not the world's own end: that ends all worlds after an error, which may be a rival's
+        if part:
+            torch.cuda.synchronize()
+            part.close()
 
 
 def reason_of(problem):
@@ -89,12 +89,12 @@ def compiled(function, *example):
         return function, f"eager, {reason_of(problem)}"
 
 
-def compare(world, args, op, shape, ours, rivals, *, seconds, error=None, limit=0.0, graphs=False, layout=None, flops=0, **fields):
+def compare(world, args, op, shape, ours, rivals, *, seconds, error=None, limit=0.0, graphs=False, layout=None, flops=0):
     """Check ours, try rivals, time what runs, interleaved; rank 0 writes a line for each rival, run or not. Whether ours was right.
 
     Args:
         ours: as rivals' ``make`` gives them. rivals: {name: make}, see ``trial``. error, limit: of ours and of rivals.
-        seconds: for the timed rounds. graphs: calls are replayed from CUDA graphs. flops: operations of one rank. fields: of the lines.
+        seconds: for the timed rounds. graphs: calls are replayed from CUDA graphs. layout: of the line. flops: operations of one rank.
     """
     ours()
     world.synchronize()
@@ -114,7 +114,6 @@ def compare(world, args, op, shape, ours, rivals, *, seconds, error=None, limit=
         more |= {"tflops": round(flops / medians["ours"] * 1e-6, 1)} if flops else {}
         write = partial(protocol.write, args.out, op, shape, "bfloat16", times["ours"])
         for name, (rival, why) in tried.items():
-            told = getattr(rival, "how", None)
-            write(name, times.get(name), worst, config="chosen", **{**more, **fields}, **({"not_run": why} if why else {}),
-                  **({"rival": told} if told else {}))
+            told = {"not_run": why, "rival_compiled": getattr(rival, "how", None)}
+            write(name, times.get(name), worst, config="chosen", **more, **{field: text for field, text in told.items() if text})
     return True
