@@ -153,7 +153,7 @@ class Parts:
 
     def __call__(self):
         o, lse = self.attention(self.q, self.k, self.v)
-        dist.all_gather_into_tensor(self.whole, torch.cat([o.float(), lse], -1))
+        dist.all_gather_into_tensor(self.whole.flatten(0, 1), torch.cat([o.float(), lse], -1))
         self.out = self.combine(self.whole).squeeze(2)
 
 
@@ -172,10 +172,9 @@ def truth(world, q, k, v, mine_of, causal=False):
     for i, head in ((0, 0), (b - 1, h - 1)):
         whole = [x.new_empty(sum(map(len, places)), d) for x in (k, v)]
         for x, y in zip((k, v), whole):
-            parts = y.new_empty(world.size, k.shape[2], d)
+            parts = torch.empty_like(y)
             dist.all_gather_into_tensor(parts, x[i, head * k.shape[1] // h].contiguous())
-            for place, part in zip(places, parts):
-                y[place] = part
+            y[torch.cat(places)] = parts
         scores = q[i, head, chosen].double() @ whole[0].double().T * d ** -0.5
         if causal:
             scores.masked_fill_(torch.arange(scores.shape[1], device=q.device) > places[world.rank][chosen, None], float("-inf"))

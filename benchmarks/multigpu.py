@@ -26,7 +26,7 @@ LARGE = [(4096, 4096, 2048), (16384, 16384, 8192), (2048, 2048, 1024), (32768, 3
 #: Part -> (share of the time left when it starts, function (world, args, budget) -> whether results were right).
 PARTS = {
     "fused": (0.15, partial(against_nccl.cases, shapes=[(8192, 8192, 4096)])),
-    "norms": (0.05, norms_nccl.cases),
+    "norms": (0.08, norms_nccl.cases),
     "attention": (0.33, attention_nccl.cases),
     "experts": (0.2, moe_nccl.cases),
     "collectives": (0.35, collectives_nccl.cases),
