@@ -62,7 +62,7 @@ def usable(world, heads, pairs, width):
 
 
 def merge(out, lse, block, sums):
-    """Into (out, lse), (heads, rows, width) and (heads, rows, 1), those of further keys; in float32."""
+    """Into (out, lse), (batch, heads, rows, width) and (batch, heads, rows, 1), those of further keys; in float32."""
     share, old = torch.sigmoid(sums - lse), out.float()
     out.copy_(old + share * (block.float() - old))
     lse.copy_(lse - torch.nn.functional.logsigmoid(lse - sums))
@@ -97,7 +97,7 @@ class Ring:
                 out, lse = block if n < 3 else block.float(), sums      # the last merging rounds
             else:
                 late = slice(half if ahead else 0, None)
-                self.merge(*(x.view(-1, *x.shape[2:]) for x in (out[:, :, late], lse[:, :, late], block, sums)))
+                self.merge(out[:, :, late], lse[:, :, late], block, sums)
             for request in coming:
                 request.wait()
             held = into
@@ -222,8 +222,8 @@ def merging(function):
     """(``merge`` or ``combine`` as torch compiles it, how)."""
     if function is combine:
         return compiled(combine, torch.randn(3, 4, 5, 1, 65, device="cuda"))
-    out, block = (torch.randn(6, 96, 64, device="cuda").bfloat16() for _ in range(2))
-    return compiled(merge, out, torch.randn(6, 96, 1, device="cuda"), block, torch.randn(6, 96, 1, device="cuda"))
+    (out, block), (lse, sums) = ([torch.randn(2, 6, 96, width, device="cuda") for _ in range(2)] for width in (64, 1))
+    return compiled(merge, out.bfloat16(), lse, block.bfloat16(), sums)
 
 
 def case(world, name, shape, causal, seconds, args):

@@ -100,7 +100,19 @@ def test_one_that_fails_is_named(monkeypatch):
         raise ValueError("first\nsecond")
     check = dict(error=lambda out: out, limit=0.1)
     assert rivals.trial(world, "a", broken, **check) == (None, "ValueError: first")
-    assert rivals.trial(world, "b", lambda: made(0.5), **check) == (None, "wrong: relative error 5.0e-01")
-    assert rivals.trial(world, "c", lambda: made(float("nan")), **check)[1].startswith("wrong")
+    assert rivals.trial(world, "b", lambda: made(0.5), **check) == (None, "ValueError: wrong, relative error 5.0e-01")
+    assert "wrong, relative error nan" in rivals.trial(world, "c", lambda: made(float("nan")), **check)[1]
     rival, why = rivals.trial(world, "d", lambda: made(0.05), **check)
     assert rival and why is None
+    monkeypatch.setattr(rivals, "in_graph", lambda call, calls: broken)
+    assert rivals.trial(world, "e", lambda: made(0.05), graph=True, **check) == (None, "ValueError: first")
+    elsewhere = SimpleNamespace(size=2, rank=1, allgather=lambda value: ["rank 0 is out of memory", value])
+    assert rivals.trial(elsewhere, "f", lambda: made(0.05), **check) == (None, "rank 0 is out of memory")
+
+
+def test_every_shape_of_the_goal_is_in_the_sweep(monkeypatch):
+    """N x N x N/2 of each rank for N = 2048 to 32768."""
+    monkeypatch.syspath_prepend(FOLDER)
+    import multigpu
+    shapes = {shape for part in ("fused", "large") for shape in multigpu.PARTS[part][1].keywords["shapes"]}
+    assert shapes >= {(n, n, n // 2) for n in (2048, 4096, 8192, 16384, 32768)}
