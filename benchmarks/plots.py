@@ -116,8 +116,29 @@ def bandwidth(lines):
     return figure
 
 
+def lengths(lines):
+    """Attention over ranks against the rows of the sequence: TFLOP/s of a rank, ours and its first rival's."""
+    found = {}
+    for r in lines:
+        if r["op"] in ("ring_attention", "ulysses_attention") and r["gpus"] == r["world"] > 1 and r.get("baseline_us") and r.get("tflops"):
+            found.setdefault((r["op"], r["layout"]), {}).setdefault((*r["shape"][:2],), {}).setdefault(r["shape"][3], r)
+    if not found:
+        return None
+    figure, every = plt.subplots(1, len(found), figsize=(4.2 * len(found), 4), squeeze=False)
+    for axes, ((op, layout), same) in zip(every[0], sorted(found.items())):
+        for i, ((batch, heads), by_rows) in enumerate(sorted(same.items())):
+            rows, results = zip(*sorted(by_rows.items()))
+            axes.plot(rows, [r["tflops"] for r in results], "o-", color=f"C{i}", label=f"batch {batch}, {heads} heads")
+            axes.plot(rows, [r["tflops"] * r["time_us"] / r["baseline_us"] for r in results], "o--", color=f"C{i}", markerfacecolor="none")
+        axes.set(xlabel="rows of the sequence", xscale="log", ylim=(0, None), title=f"{op}, {layout}")
+        axes.legend(fontsize=7)
+    every[0][0].set_ylabel("TFLOP/s of a rank (dashed: torch and NCCL)")
+    return figure
+
+
 #: Name of the picture -> function (lines) -> figure, or None where the lines say nothing of it.
-PLOTS = {"model_exposed": exposed, "gemm_ratios": products, "communicating_sms": communicating, "bandwidth": bandwidth}
+PLOTS = {"model_exposed": exposed, "gemm_ratios": products, "communicating_sms": communicating, "bandwidth": bandwidth,
+         "attention_lengths": lengths}
 
 
 def main(arguments=None):
