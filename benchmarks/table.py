@@ -23,13 +23,13 @@ SHARED = ("dtype", "ranks / GPUs", "TFLOP/s", "against", "its time", "ratio", "m
 EMPTY = "-"
 
 
-def newest(folder):
-    """The last line of every case (operator, shape, dtype, world, GPUs, layout, spread, baseline), in the order of first appearance."""
+def newest(folder, counts=lambda line: True):
+    """The last line that counts of every case (operator, shape, dtype, world, GPUs, layout, spread, baseline), in the order of first
+    appearance."""
     cases = {}
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
-            if line.strip():
-                r = json.loads(line)
+            if line.strip() and counts(r := json.loads(line)):
                 case = [r.get(key) for key in ("op", "dtype", "world", "gpus", "layout", "spread", "baseline")]
                 cases[(*case, *r["shape"])] = r
     return list(cases.values())
