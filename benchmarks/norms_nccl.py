@@ -50,8 +50,14 @@ class Apart:
         self.out = self.finish(self.total, self.residual, self.weight)
 
 
-def case(world, shape, args):
-    """Check and time one shape. Returns whether ours was right on every rank."""
+def against_nccl(x, residual, weight):
+    """{name: make} of both rivals."""
+    return {"NCCL all-reduce, add, torch rms_norm": lambda: Apart(x, residual, weight, (finish, None)),
+            "NCCL all-reduce, add and rms_norm compiled by torch": lambda: Apart(x, residual, weight, compiled_finish())}
+
+
+def case(world, shape, args, others=against_nccl):
+    """Check and time one shape against ``others(x, residual, weight)``. Returns whether ours was right on every rank."""
     own, same = (torch.Generator("cuda").manual_seed(seed) for seed in (1 + world.rank, 0))
     x = torch.randn(*shape, device="cuda", generator=own).bfloat16()
     residual, weight = (torch.randn(*size, device="cuda", generator=same).bfloat16() for size in (shape, shape[1:]))
@@ -60,21 +66,19 @@ def case(world, shape, args):
     dist.all_reduce(total)
     total += residual.double()
     truth = total * torch.rsqrt((total * total).mean(-1, keepdim=True) + EPS) * weight.double()
-    makes = {"NCCL all-reduce, add, torch rms_norm": lambda: Apart(x, residual, weight, (finish, None)),
-             "NCCL all-reduce, add and rms_norm compiled by torch": lambda: Apart(x, residual, weight, compiled_finish())}
     with room(world) as part:
         ours = Ours(partial(all_reduce_rmsnorm, part, x, residual, weight, eps=EPS, out=out, residual_out=kept), out)
-        return compare(part, args, "all_reduce_rmsnorm", shape, ours, makes, seconds=0.5, graphs=True, limit=LIMIT,
+        return compare(part, args, "all_reduce_rmsnorm", shape, ours, others(x, residual, weight), seconds=0.5, graphs=True, limit=LIMIT,
                        error=lambda y: ((y.double() - truth).norm() / truth.norm()).item())
 
 
-def cases(world, args, budget):
+def cases(world, args, budget, shapes=SHAPES, others=against_nccl):
     """Every shape that the flags name. Returns whether all were right."""
     right = True
-    for shape in SHAPES:
+    for shape in shapes:
         name = f"all_reduce_rmsnorm {'x'.join(map(str, shape))}"
         if args.only in name:
-            right &= guarded(world, name, budget, partial(case, world, shape, args))
+            right &= guarded(world, name, budget, partial(case, world, shape, args, others))
     return right
 
 

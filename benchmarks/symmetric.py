@@ -1,10 +1,11 @@
-"""Products that communicate against torch's symmetric memory, which overlaps both as ours do; one GPU for each rank.
+"""Products that communicate, and norms after an all-reduce, against torch's symmetric memory; one GPU for each rank.
 
     mpirun -n 2 python benchmarks/symmetric.py
 
 Rivals: ``torch.ops.symm_mem.fused_all_gather_matmul`` and ``fused_matmul_reduce_scatter``, which copy pieces while others are
-multiplied; for gemm_all_reduce cuBLAS and ``symm_mem.two_shot_all_reduce_``. cuBLAS with NCCL runs in the same rounds. NVLink multicast
-stays off: nothing here calls an operation that uses it, and nothing runs unless torch says that it would not make multicast objects.
+multiplied; for gemm_all_reduce cuBLAS and ``symm_mem.two_shot_all_reduce_``, with cuBLAS and NCCL in the same rounds; for
+all_reduce_rmsnorm ``symm_mem.one_shot_all_reduce`` and what torch compiles. NVLink multicast stays off: nothing here calls an operation
+that uses it, and nothing runs unless torch says that it would not make multicast objects.
 """
 
 import os
@@ -12,6 +13,7 @@ import sys
 from functools import partial
 
 import against_nccl
+import norms_nccl
 import protocol
 import torch
 import torch.distributed as dist
@@ -71,6 +73,27 @@ class AllReduce(Rival):
         self.ops.two_shot_all_reduce_(self.out, "sum", self.group)
 
 
+class OneShot:
+    """Every rank adds what it reads of the others; addition of the residual and norm are one kernel."""
+
+    def __init__(self, x, residual, weight):
+        refuse_multicast()
+        import torch.distributed._symmetric_memory as memory
+        self.residual, self.weight, self.group = residual, weight, dist.group.WORLD.group_name
+        self.finish, self.how = norms_nccl.compiled_finish()
+        self.x = memory.empty(*x.shape, dtype=x.dtype, device=x.device)
+        memory.rendezvous(self.x, self.group)
+        self.x.copy_(x)
+
+    def __call__(self):
+        self.out = self.finish(torch.ops.symm_mem.one_shot_all_reduce(self.x, "sum", self.group), self.residual, self.weight)
+
+
+def norm_rivals(*arrays):
+    """{name: make}."""
+    return {"torch symm_mem one_shot_all_reduce, add and rms_norm compiled by torch": partial(OneShot, *arrays)}
+
+
 class Others:
     """What ``against_nccl.case`` asks for further rivals."""
 
@@ -86,7 +109,8 @@ class Others:
 
 def cases(world, args, budget):
     """Every shape and operator that the flags name, without a sweep of communicating SMs. Returns whether all were right."""
-    return against_nccl.cases(world, args, budget, SHAPES, (), Others())
+    right = against_nccl.cases(world, args, budget, SHAPES, (), Others())
+    return norms_nccl.cases(world, args, budget, norms_nccl.SHAPES[:4], norm_rivals) and right
 
 
 def main():
