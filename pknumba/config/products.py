@@ -120,8 +120,8 @@ class GemmConfig(Config):
         """With as many panels and stages as there is room for."""
         return self
 
-    def suited(self, tiles, sms):
-        """With what depends on how many tiles there are for that many SMs."""
+    def suited(self, tiles, sms, k, world):
+        """With what depends on how many tiles of depth k there are for that many SMs of each rank of a world."""
         return self
 
     @property

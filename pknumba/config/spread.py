@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..tiles import ITEMSIZE, SHARED_LIMIT
+from .choosing import hides_adds
 from .products import GemmConfig
 from .rules import insist
 
@@ -26,8 +27,6 @@ class GemmAllReduceConfig(GemmConfig):
 
     runtime: ClassVar[tuple] = ("comm_sms",)
     clusters: ClassVar[tuple] = (1,)
-    #: Rows at once that were fastest between two H200s, where tiles come in several waves: benchmarks/results/multigpu.jsonl.
-    pace: ClassVar[int] = 64
     #: Bytes of C per second that a communicating SM reduces: measured on two H200s, benchmarks/results/multigpu.jsonl.
     rate: ClassVar[float] = 14.3e9
 
@@ -35,9 +34,16 @@ class GemmAllReduceConfig(GemmConfig):
         """Bytes that a rank's communicators work on."""
         return m * n * ITEMSIZE[self.dtype]
 
-    def suited(self, tiles, sms):
-        """In parts where SMs have several tiles: of the last, nothing hides that parts take longer."""
-        return self.replace(pace_m=self.pace) if self.intra_sm and tiles > 2 * sms else self
+    def sent(self, world):
+        """How often an element of the product is sent to another rank, on average: to its owner, and from there to all."""
+        return 2 * (world - 1) / world
+
+    def suited(self, tiles, sms, k, world):
+        """In parts where SMs have several tiles: of the last, nothing hides that parts take longer. Smaller ones where the product is long
+        enough to hide what is sent, as was fastest between two H200s (benchmarks/results/multigpu.jsonl)."""
+        if not self.intra_sm or tiles <= 2 * sms:
+            return self
+        return self.replace(pace_m=32 if hides_adds(k, self.sent(world) * ITEMSIZE[self.dtype]) else 64)
 
     @property
     def paced(self):
@@ -76,12 +82,14 @@ class GemmReduceScatterConfig(GemmAllReduceConfig):
 
     adds: bool = False
 
-    pace: ClassVar[int] = 32
-
     @property
     def rate(self):
         """Bytes of traffic per second of a communicating SM: measured on two H200s, benchmarks/results/multigpu.jsonl."""
         return 1.1e10 if self.adds else 1.7e10
+
+    def sent(self, world):
+        """To its owner."""
+        return (world - 1) / world
 
     def traffic(self, m, n, k, world):
         """Bytes that a rank's communicators work on: partial products, or what they add up to."""
@@ -137,6 +145,10 @@ class AllGatherGemmConfig(GemmConfig):
         while cfg.shared_bytes > SHARED_LIMIT and cfg.c_stages + cfg.stages > 3:
             cfg = cfg.replace(c_stages=cfg.c_stages - 1) if cfg.c_stages > 1 else cfg.replace(stages=cfg.stages - 1)
         return cfg
+
+    def suited(self, tiles, sms, k, world):
+        """As of products whose sums are sent: chunks are small, and written one by one, where SMs have several tiles."""
+        return self.replace(written=True, chunk_m=32) if self.intra_sm and tiles > 2 * sms else self
 
     @property
     def strips(self):
