@@ -20,7 +20,7 @@ MPS = HERE.parents[1] / "scripts" / "mps"
 PROGRAMS = {"many_calls": 1000, "many_fused": 1000, "many_collectives": 1000, "many_layers": 300}
 #: Files whose tests play ranks as threads, and which of them are played again here.
 THREADS = ("gemm_all_reduce", "fused", "collectives", "norm", "moe", "spread_attention", "decode_attention")
-AGAIN = "graph or streams or calls_in_a_row"
+AGAIN = "graph or streams or calls_in_a_row or clocks"
 
 
 @pytest.fixture(scope="module")
