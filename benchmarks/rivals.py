@@ -8,7 +8,7 @@ from functools import partial
 
 import protocol
 import torch
-from ranks import in_graph, interleaved, limited, pace
+from ranks import in_graph, limited, pace, timed
 
 #: Seconds that a rival may take for its first call, with what it compiles then.
 FIRST = 90
@@ -117,10 +117,10 @@ def compare(world, args, op, shape, ours, rivals, *, seconds, error=None, limit=
     tried = {name: trial(world, name, make, error, limit, graphs) for name, make in rivals.items()}
     variants = {"ours": ours, **{name: rival for name, (rival, _) in tried.items() if rival}}
     calls, rounds = pace(world, variants, seconds, args.rounds)
-    times = interleaved(world, variants, rounds, calls, graphs=graphs)
+    times, how = timed(world, variants, rounds, calls, graphs)
     if world.rank == 0:
         medians = {name: protocol.summary(t)[0] for name, t in times.items()}
-        more = dict(world=world.size, gpus=world.size, layout=layout, medians_us=medians, calls=calls, how="graph" if graphs else "eager")
+        more = dict(world=world.size, gpus=world.size, layout=layout, medians_us=medians, calls=calls, how=how)
         more |= {"tflops": round(flops / medians["ours"] * 1e-6, 1)} if flops else {}
         write = partial(protocol.write, args.out, op, shape, "bfloat16", times["ours"])
         for name, (rival, why) in tried.items():
