@@ -75,7 +75,7 @@ def case(world, kind, shape, args, comm_sms, others=None):
         print(f"WRONG {op.name} {shape}: relative error {worst:.2e}", flush=True)
         return False
     makes = others(op) if others else {}
-    tried = {name: trial(world, name, make, op.error, op.limit, short) for name, make in makes.items()}
+    tried = {name: trial(world, name, make, op.error, op.limit) for name, make in makes.items()}
     op.expected = None
     ours = {name: partial(op.ours, config) for name, config in configs.items()}
     if others:

@@ -44,13 +44,14 @@ def flash(q, k, v, causal=False, sums=True):
 
 
 ATTENTION = {"cuDNN": cudnn, "FlashAttention-2": flash}
+_usable = {}
 
 
-def usable(world, *sizes, found={}):                                    # noqa: B006 - what was found is kept
-    """Name of the attention that works for such heads, heads of K and V and width; collective."""
-    if sizes not in found:
-        found[sizes] = first_usable(world, *sizes)
-    return found[sizes]
+def usable(world, *sizes):
+    """Name of the attention that works for such heads, heads of K and V and width; collective the first time."""
+    if sizes not in _usable:
+        _usable[sizes] = first_usable(world, *sizes)
+    return _usable[sizes]
 
 
 def first_usable(world, heads, pairs, width):
