@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import fields
 
 #: Seconds that ranks wait at most; what is missing then is compiled when it is called.
@@ -26,8 +27,9 @@ def start(jobs):
         return lambda: None
     alone = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI", "PRTE_"))}
     made = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, env=alone, text=True)
-    made.stdin.write(json.dumps(jobs))
-    made.stdin.close()
+    with suppress(OSError):                                             # it has died: kernels are compiled when they are called, then
+        made.stdin.write(json.dumps(jobs))
+        made.stdin.close()
 
     def wait():
         try:
@@ -41,15 +43,14 @@ def start(jobs):
 def build(made):
     """Compile one; None, or why not."""
     from pknumba import kernels
-    from pknumba.errors import PknumbaError
     from pknumba.templates.call import compiled
     name, known = made
     try:
         kernel = getattr(kernels, name)
         cfg = kernel.config(**known)
         compiled(kernel.for_config(cfg), cfg)
-    except PknumbaError as problem:
-        return f"{name} {known}: {problem}"[:300]
+    except Exception as problem:                                        # whoever launches it is told
+        return f"{name} {known}: {type(problem).__name__}: {problem}"[:400]
 
 
 def main():
