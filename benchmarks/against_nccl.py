@@ -17,8 +17,8 @@ import ahead
 import protocol
 import torch
 from fused import FUSED
-from ranks import beside_nccl, guarded, pace, timed
-from rivals import trial, worst_of
+from ranks import beside_nccl, guarded, medians_of, pace, timed
+from rivals import capturable, trial, worst_of
 
 from pknumba import GemmConfig, gemm
 from pknumba.config import best
@@ -86,18 +86,12 @@ def case(world, kind, shape, args, comm_sms, others=None):
         plain = {"gemm": lambda: gemm(world, whole, op.B, out=C), "cublas": lambda: torch.matmul(whole, op.B, out=E)}
     variants = {"theirs": op.theirs, **ours, **plain}
     calls, rounds = pace(world, variants, args.seconds, args.rounds)
-    times, how = timed(world, variants, rounds, calls, short, args.pause)
-    eager = timed(world, variants, min(rounds, 10), calls, pause=args.pause)[0] if how == "graph" else {}
+    graphs = short and all([capturable(world, name, rival) for name, (rival, _) in tried.items() if rival])
+    times, how, eager = timed(world, variants, rounds, calls, graphs, args.pause)
     if world.rank == 0:
-        more = dict(how=how, calls=calls, **({"eager_us": medians_of(eager)} if eager else {}))
-        written(world, op, shape, args, times, configs, worst, tried, more)
+        written(world, op, shape, args, times, configs, worst, tried, dict(how=how, calls=calls, **eager))
     op.close()
     return True
-
-
-def medians_of(times):
-    """{name: microseconds}."""
-    return {name: protocol.summary(t)[0] for name, t in times.items()}
 
 
 def written(world, op, shape, args, times, configs, worst, tried, more):

@@ -8,6 +8,7 @@ from datetime import timedelta
 from random import Random
 
 import ahead
+import protocol
 import torch
 import torch.distributed as dist
 
@@ -110,15 +111,25 @@ def pace(world, variants, seconds, rounds, most=CALLS):
     return calls, max(LEAST, min(rounds, int(seconds * 1e6 / (calls * sum(taken)))))
 
 
+def medians_of(times):
+    """{name: microseconds}."""
+    return {name: protocol.summary(t)[0] for name, t in times.items()}
+
+
 def timed(world, variants, rounds, calls, graphs=False, pause=0.0):
-    """(what ``interleaved`` returns, "graph" or "eager"): eager where a capture fails, which is said."""
+    """(what ``interleaved`` returns, "graph" or "eager", {} or of graphs {"eager_us": medians of calls one by one}).
+
+    Args:
+        graphs: calls are replayed from graphs; where a capture fails, which is said, they are not.
+    """
     try:
         if graphs:
-            return interleaved(world, variants, rounds, calls, graphs=True, pause=pause), "graph"
+            times = interleaved(world, variants, rounds, calls, graphs=True, pause=pause)
+            return times, "graph", {"eager_us": medians_of(interleaved(world, variants, min(rounds, 10), calls, pause=pause))}
     except Exception as problem:
         print(f"no graphs: {type(problem).__name__}: {problem}"[:300], flush=True)
         torch.cuda.synchronize()
-    return interleaved(world, variants, rounds, calls, pause=pause), "eager"
+    return interleaved(world, variants, rounds, calls, pause=pause), "eager", {}
 
 
 def in_graph(call, calls):
