@@ -1,8 +1,8 @@
 """All-reduce: out = x_0 + x_1 + ... (or min, or max) on every rank."""
 
 from ..errors import ConfigError, UnsupportedError
-from ..primitives import copy_box, i32, mod, reduce_box, reduce_packets, send_packets
-from ..templates import Comm, Packets, communicate
+from ..primitives import copy_box, i32, mod, reduce_box, reduce_boxes, send_box
+from ..templates import Comm, Parcels, communicate
 from ..templates.agreement import links
 from ..templates.comm import sent_at_once
 from ..templates.geometry import Box, Form
@@ -151,27 +151,18 @@ class ReadBack(AllReduce):
                 copy_box(g.Y, g.T, i32(task.id * g.world_size + owner), g.box, cfg.unroll, 0, 0, owner)
 
 
-class OneShot(Packets):
+class OneShot(Parcels):
     """Every rank sends all it has to all, in packets that need no signal, and combines what it gets."""
 
     operator, in_place, form = "all_reduce", True, AllReduce.form
-    tensors, symmetric = ("X", "inbox", "Y"), ("inbox",)
-    numbers = {"count": 1, "pieces": 1}
+
+    @staticmethod
+    def send(cfg, g, s, task):
+        send_box(g.inbox, g.X, task.id, g.box, task.step, g.arrived)
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        send_packets(g.inbox, g.X, task.id, g.count, task.step, g.arrived)
-        reduce_packets(g.Y, g.inbox, task.id, g.count, task.step, g.arrived, cfg.op)
-
-    @classmethod
-    def values(kernel, call):
-        """Pieces of 256 bytes."""
-        return dict(count=call.box.elements, pieces=-(-call.form_bytes // 256))
-
-    @classmethod
-    def views(kernel, call, x, out, y):
-        """Two arrays and the inbox."""
-        return dict(X=call.private(call.x, call.box.x), inbox=call.inbox(), Y=call.private(y, call.box.y))
+        reduce_boxes(g.Y, g.inbox, g.X, task.id, g.box, task.step, g.arrived, cfg.op)
 
 
 def all_reduce(world, x, *, op="sum", out=None, config=None, stream=None):

@@ -2,10 +2,10 @@
 
 from ..config import NormConfig
 from ..errors import ConfigError, DTypeError
-from ..primitives import copy_box, i32, mod, normalise, over_warps, reduce_box, reduce_packets, send_packets, squares
+from ..primitives import copy_box, i32, mod, normalise, over_warps, reduce_box, reduce_boxes, send_box, squares
 from ..templates import Comm, communicate, counted_rows, meeting_rows
 from ..templates.collected import like, rows_of_rank
-from ..templates.geometry import Form, Rows
+from ..templates.geometry import Form, PIECE, Rows
 from ..tiles import Tile, shared
 
 #: Bytes that one rank sends at most in one shot, all peers together: beyond it two shots move less.
@@ -124,18 +124,18 @@ class OneShotRmsNorm(AllReduceRmsNorm):
     """Every rank sends its rows to all, in packets that need no signal, and makes h by itself."""
 
     tensors, symmetric = ("X", "inbox", "residual", "H", "weight", "Y"), ("inbox",)
-    counters, numbers = ("calls", "arrived"), {"box": 5, "count": 1, "pieces": 1, "rows": 1}
+    counters, numbers = ("calls", "arrived"), {"box": 5, "pieces": 1, "rows": 1}
 
     @staticmethod
     def send(cfg, g, s, task):
         """A row of this rank."""
         for piece in range(task.part, g.pieces, cfg.warps):
-            send_packets(g.inbox, g.X, i32(piece), g.count, task.step, g.arrived, task.id, g.rows)
+            send_box(g.inbox, g.X, i32(piece), g.box, task.step, g.arrived, task.id, None, task.id, g.rows)
 
     @staticmethod
     def communicator(cfg, g, s, task):
         for piece in range(task.part, g.pieces, cfg.warps):
-            reduce_packets(g.H, g.inbox, i32(piece), g.count, task.step, g.arrived, "sum", task.id, g.rows, g.residual)
+            reduce_boxes(g.H, g.inbox, g.X, i32(piece), g.box, task.step, g.arrived, "sum", task.id, task.id, g.rows, g.residual)
 
     @staticmethod
     def finish(cfg, g, s, task):
@@ -155,8 +155,8 @@ class OneShotRmsNorm(AllReduceRmsNorm):
 
     @classmethod
     def values(kernel, call):
-        """Pieces of 256 bytes."""
-        return dict(box=call.box.numbers, count=call.box.elements, pieces=-(-call.form_bytes // 256), rows=call.box.rows)
+        """Pieces of a row."""
+        return dict(box=call.box.numbers, pieces=-(-call.box.numbers[-1] // PIECE), rows=call.box.rows)
 
     @classmethod
     def count(kernel, counter, size, blocks, pieces):

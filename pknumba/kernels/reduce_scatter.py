@@ -14,11 +14,14 @@ class ReduceScatterParcels(Parcels):
     operator = "reduce_scatter"
 
     @staticmethod
-    def communicator(cfg, g, s, task):
-        for i in range(g.world_size):
+    def send(cfg, g, s, task):
+        for i in range(1, g.world_size):
             peer = mod(g.rank + i, g.world_size)
             send_box(g.inbox, g.X, task.id, g.box, task.step, g.arrived, peer, peer)
-        reduce_boxes(g.Y, g.inbox, task.id, g.box, task.step, g.arrived, cfg.op)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        reduce_boxes(g.Y, g.inbox, g.X, task.id, g.box, task.step, g.arrived, cfg.op, g.rank)
 
 
 class ReduceScatterPush(Push):

@@ -186,12 +186,16 @@ class Packets(Comm):
         if call.given is not None:
             return cfg
         needed = kernel.values(call)["pieces"] / call.least_sms()
-        return cfg.replace(warps=next((warps for warps in (4, 8) if warps >= needed), cfg.warps))
+        return cfg.replace(warps=next((warps for warps in (1, 2, 4, 8) if warps >= needed), cfg.warps))
 
     @classmethod
     def driver(kernel, role):
         """No handshake."""
-        return lambda communicate, _: counted(communicate)
+        return lambda communicate, _: counted(kernel, communicate)
+
+    @staticmethod
+    def send(cfg, g, s, task):
+        """What this rank has for the others of a piece, to their inboxes."""
 
     @classmethod
     def copies(kernel, x_symmetric, out_symmetric):
@@ -250,11 +254,13 @@ def exchange(kernel, communicate):
     return drive
 
 
-def counted(communicate):
-    """Communicate, and count the call: for kernels whose data say themselves that they have come."""
+def counted(kernel, communicate):
+    """Send all; communicate; count the call: for kernels whose data say themselves that they have come."""
     def drive(cfg, g, s, part, place, places):
         block = div(place, cfg.warps)
         call = i32(times(g.calls, block) + 1)
+        for i in range(place, g.pieces, places):
+            kernel.send(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, call))
         for i in range(place, g.pieces, places):
             communicate(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, call))
         sync(s)
