@@ -35,7 +35,7 @@ class AllReduceRmsNorm(Comm):
         first = mod(i32(task.id + g.rank), g.world_size)
         for mine in range(task.part, g.owned, cfg.warps):
             piece = i32(first + g.world_size * mine)            # the last may lie beyond the row: nothing is moved then
-            reduce_box(g.T, g.S, piece, g.box, cfg.unroll, "sum", task.id, task.id, True, False, g.residual)
+            reduce_box(g.T, g.S, piece, g.box, cfg.unroll, "sum", task.id, task.id, True, False, g.residual, False, cfg.ahead)
 
     @staticmethod
     def finish(cfg, g, s, task):

@@ -58,7 +58,8 @@ class Units:
     def places(self, p, box, piece, tensors):
         """The lane's units of a piece: ([their offsets in each of the tensors], elements of each).
 
-        Where a piece lies in one row, that row is looked for once: divisions for each unit cost more than the moves.
+        Where a piece lies in one row, or in rows that are equally far apart, its place is looked for once: divisions for each unit cost more
+        than the moves.
         """
         b, n = p.b, self.unroll
         first = p.scale(piece, 32 * n)
@@ -74,11 +75,45 @@ class Units:
                 start = self.offset(p, tensor_at, Unit(index, self._bytes(p, at), None))
                 b.store(p.pack([b.add(start, p.const(32 * UNIT * i, p.i64)) for i in range(n)]), slot)
         with p.when(b.not_(straight)):
-            units = [self.unit(p, box, x) for x in numbers]
-            b.store(p.pack([x.left for x in units]), lefts)
-            for slot, tensor_at in zip(found, tensors):
-                b.store(p.pack([self.offset(p, tensor_at, x) for x in units]), slot)
+            rows, by = self._rows(p, box)
+            even = b.icmp_unsigned("<", b.add(index[2], b.add(p.scale(b.add(rows, p.const(1)), n), p.const(1))), box[1])
+            with p.when(even):
+                ats, turned = self._columns(p, box, b.add(begin, p.lane()), by)
+                row = *index[:2], b.add(index[2], b.udiv(b.add(begin, p.lane()), box[2]))
+                b.store(p.pack([self._left(p, box, x, at) for x, at in zip(numbers, ats)]), lefts)
+                for slot, tensor_at in zip(found, tensors):
+                    b.store(p.pack(self._steps(p, box, tensor_at, Unit(row, self._bytes(p, ats[0]), None), turned, (rows, by))), slot)
+            with p.when(b.not_(even)):
+                units = [self.unit(p, box, x) for x in numbers]
+                b.store(p.pack([x.left for x in units]), lefts)
+                for slot, tensor_at in zip(found, tensors):
+                    b.store(p.pack([self.offset(p, tensor_at, x) for x in units]), slot)
         return [p.elements(b.load(slot)) for slot in found], p.elements(b.load(lefts))
+
+    def _rows(self, p, box):
+        """(whole rows, further units) from one of a lane's units to the next."""
+        rows = p.b.udiv(p.const(32), box[2])
+        return rows, p.b.sub(p.const(32), p.b.mul(rows, box[2]))
+
+    def _columns(self, p, box, first, by):
+        """([number in its row of each of a lane's units, the first of which is that far from a row's start], [for each but the first whether
+        the row before ends on the way])."""
+        b, ats, turned = p.b, [p.b.urem(first, box[2])], []
+        for _ in range(self.unroll - 1):
+            at = b.add(ats[-1], by)
+            turned.append(b.icmp_unsigned(">=", at, box[2]))
+            ats.append(b.select(turned[-1], b.sub(at, box[2]), at))
+        return ats, turned
+
+    def _steps(self, p, box, tensor_at, first, turned, ahead):
+        """Offsets of a lane's units, from the first on, in rows that are equally far apart. ahead: as ``_rows``."""
+        b, pitch = p.b, p.parameter(p.i64, tensor_at, STRIDES[2])
+        one = b.add(b.mul(p.wide(ahead[0]), pitch), self._bytes(p, ahead[1]))
+        more = b.add(one, b.sub(pitch, self._bytes(p, box[2])))
+        offsets = [self.offset(p, tensor_at, first)]
+        for over in turned:
+            offsets.append(b.add(offsets[-1], b.select(over, more, one)))
+        return offsets
 
     def offset(self, p, tensor_at, unit):
         """Bytes from the start of a slot to the unit."""

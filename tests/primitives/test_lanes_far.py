@@ -64,8 +64,8 @@ def run(m, name, dtype, box, piece, slot, unroll=1):
         emit(p, m.at(TARGET), m.at(SOURCE), p.const(piece), numbers, None, p.const(slot), p.const(slot), None, None, None)
         return
     _, emit = lower(name, tensor, tensor, types.int32, PAIR, lit(unroll), lit("sum"), types.int32, types.int32, lit(False), lit(False),
-                    lit(None), lit(False))
-    emit(p, m.at(TARGET), m.at(SOURCE), p.const(piece), numbers, None, None, p.const(slot), p.const(slot), None, None, None, None)
+                    lit(None), lit(False), lit(4))
+    emit(p, m.at(TARGET), m.at(SOURCE), p.const(piece), numbers, None, None, p.const(slot), p.const(slot), *[None] * 5)
 
 
 @pytest.mark.parametrize("name, times", [("copy_box", 1), ("reduce_box", 2)])
