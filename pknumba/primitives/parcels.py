@@ -180,7 +180,7 @@ def _load(p, u, base, offsets, left, aligned):
     whole = [u.whole(p, n, aligned) for n in left]
     words = p.variable(p.array(p.i32, 4 * UNITS), [0] * 4 * UNITS)
     p.b.store(p.pack(u.load(p, base, offsets, whole)), words)
-    for i, e, at, word, shift in _elements(p, u, base, offsets, left, whole):
+    for at, word, shift in _elements(p, u, base, offsets, left, whole):
         bits, held = u.load_element(p, at), p.elements(p.b.load(words))
         held[word] = p.b.or_(held[word], p.b.shl(bits, p.const(shift)))
         p.b.store(p.pack(held), words)
@@ -191,15 +191,16 @@ def _store(p, u, base, offsets, left, aligned, words):
     """Twelve words to a lane's units; elements beyond a unit's end are not written."""
     whole = [u.whole(p, n, aligned) for n in left]
     u.store(p, base, offsets, whole, words)
-    for i, e, at, word, shift in _elements(p, u, base, offsets, left, whole):
+    for at, word, shift in _elements(p, u, base, offsets, left, whole):
         u.store_element(p, at, p.b.lshr(words[word], p.const(shift)))
 
 
 def _elements(p, u, base, offsets, left, whole):
-    """``for unit, element, address, word, shift in _elements(...)``: emit the code of each element of units that are not whole."""
+    """``for address, word, shift in _elements(...)``: emit the code of each element of units that are not whole: where it lies, and where
+    it goes in the words."""
     for i in range(UNITS):
         with p.when(p.b.not_(whole[i])):
             for e in range(u.width):
                 with p.when(p.b.icmp_signed(">", left[i], p.const(e))):
                     word, shift = divmod(e * u.itemsize, 4)
-                    yield i, e, p.b.add(p.b.add(base, offsets[i]), p.const(e * u.itemsize, p.i64)), 4 * i + word, 8 * shift
+                    yield p.b.add(p.b.add(base, offsets[i]), p.const(e * u.itemsize, p.i64)), 4 * i + word, 8 * shift

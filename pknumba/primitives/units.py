@@ -58,8 +58,8 @@ class Units:
     def places(self, p, box, piece, tensors):
         """The lane's units of a piece: ([their offsets in each of the tensors], elements of each).
 
-        Where a piece lies in one row, or in rows that are equally far apart, its place is looked for once: divisions for each unit cost more
-        than the moves.
+        Where a piece lies in one row, or in rows that are equally far apart, its place is looked for once: divisions for each unit cost
+        more than the moves.
         """
         b, n = p.b, self.unroll
         first = p.scale(piece, 32 * n)
@@ -96,8 +96,8 @@ class Units:
         return rows, p.b.sub(p.const(32), p.b.mul(rows, box[2]))
 
     def _columns(self, p, box, first, by):
-        """([number in its row of each of a lane's units, the first of which is that far from a row's start], [for each but the first whether
-        the row before ends on the way])."""
+        """([number in its row of each of a lane's units, the first of which is that far from a row's start], [of each but the first,
+        whether a row ends on the way to it besides whole ones])."""
         b, ats, turned = p.b, [p.b.urem(first, box[2])], []
         for _ in range(self.unroll - 1):
             at = b.add(ats[-1], by)

@@ -45,11 +45,38 @@ class Polls(Lanes):
             self.gone.append((kind, int(np.broadcast_to(which, machine.LANES)[lanes[0]])))
 
 
+#: A register of 128 bits.
+PAIR = np.dtype([("low", "u8"), ("high", "u8")])
+
+
+def _join(m, match, args, registers, mask):
+    if isinstance(args[1], list):
+        value = np.zeros(machine.LANES, PAIR)
+        value["low"], value["high"] = (machine._value(registers, x).astype(np.uint64) for x in args[1])
+        machine._set(registers, args[0], value, mask)
+    else:
+        for half, target in zip(("low", "high"), args[0]):
+            machine._set(registers, target, np.broadcast_to(registers[args[1]], machine.LANES)[half], mask)
+
+
+def _move(m, match, args, registers, mask):
+    loads = match[1] == "ld"
+    register, address = args[not loads], machine._address(registers, args[loads])
+    values = np.zeros(machine.LANES, PAIR) if loads else np.broadcast_to(registers[register], machine.LANES)
+    for lane in np.flatnonzero(mask):
+        assert address[lane] % 16 == 0
+        place = m.memory.at(int(address[lane]), 16)
+        if loads:
+            values[lane] = place.view(PAIR)[0]
+        else:
+            place[:] = values[lane:lane + 1].view(np.uint8)
+    if loads:
+        machine._set(registers, register, values, mask)
+
+
 @pytest.fixture(autouse=True)
 def words(monkeypatch):
     """The machine learns what polls are made of."""
-    pair = np.dtype([("low", "u8"), ("high", "u8")])
-
     def extend(m, match, args, registers, mask):
         machine._set(registers, args[0], machine.bits(machine._value(registers, args[1])) & np.uint32(0xffff), mask)
 
@@ -71,30 +98,8 @@ def words(monkeypatch):
             value = np.broadcast_to(registers[args[1]], machine.LANES).astype(np.uint64)
             machine._set(registers, args[0][0], value.astype(np.uint32), mask)
             machine._set(registers, args[0][1], (value >> np.uint64(32)).astype(np.uint32), mask)
-
-    def join(m, match, args, registers, mask):
-        if isinstance(args[1], list):
-            value = np.zeros(machine.LANES, pair)
-            value["low"], value["high"] = (machine._value(registers, x).astype(np.uint64) for x in args[1])
-            machine._set(registers, args[0], value, mask)
-        else:
-            for half, target in zip(("low", "high"), args[0]):
-                machine._set(registers, target, np.broadcast_to(registers[args[1]], machine.LANES)[half], mask)
-
-    def move(m, match, args, registers, mask):
-        loads = match[1] == "ld"
-        register, address = args[not loads], machine._address(registers, args[loads])
-        values = np.zeros(machine.LANES, pair) if loads else np.broadcast_to(registers[register], machine.LANES)
-        for lane in np.flatnonzero(mask):
-            assert address[lane] % 16 == 0
-            place = m.memory.at(int(address[lane]), 16)
-            if loads:
-                values[lane] = place.view(pair)[0]
-            else:
-                place[:] = values[lane:lane + 1].view(np.uint8)
-        if loads:
-            machine._set(registers, register, values, mask)
-    table = [(r"mov\.b128", join), (r"(ld|st)\.relaxed\.sys\.global\.b128", move), (r"mov\.b64", pack), (r"setp\.eq(\.and)?\.u32", equal), (r"selp\.b32", select), (r"cvt\.u(?:16|32)\.u(?:16|32)", extend)]
+    table = [(r"mov\.b128", _join), (r"(ld|st)\.relaxed\.sys\.global\.b128", _move), (r"mov\.b64", pack),
+             (r"setp\.eq(\.and)?\.u32", equal), (r"selp\.b32", select), (r"cvt\.u(?:16|32)\.u(?:16|32)", extend)]
     monkeypatch.setattr(machine, "_TABLE", table + machine._TABLE)
 
 
