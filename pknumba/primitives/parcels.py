@@ -65,7 +65,7 @@ def _(inbox, source, number, box, call, arrived, slot, peer, row, rows):
         words = _load(p, u, u.base(p, source_at, slot), offsets, left, u.aligned(p, source_at))
         far = packet_place(p, call, world, rank, _pieces(p, box), number, row, rows)
         for turn in p.loop(p.b.sub(world, p.const(1)) if every else p.const(1)):
-            target = p.b.urem(p.b.add(p.b.add(turn, rank), p.const(1)), world) if every else peer
+            target = _after(p, rank, turn, world) if every else peer
             inbox = p.field(p.i64, p.b.add(table, p.wide(p.b.shl(target, p.const(3)))), 0)
             store_packets(p, p.b.add(inbox, far), words, call, inside(p, left))
     return emit
@@ -152,6 +152,12 @@ def _(to, inbox, source, number, box, call, arrived, op, slot, row, rows, more):
             sums = [u.combine(p, op, a, b) for a, b in zip(sums, u.values(p, values))]
         _store(p, u, u.base(p, to_at, row), targets, left, u.aligned(p, to_at), u.words(p, sums))
     return emit
+
+
+def _after(p, rank, turn, world):
+    """The rank ``turn + 1`` after that one, around the world."""
+    target = p.b.add(p.b.add(turn, rank), p.const(1))
+    return p.b.select(p.b.icmp_unsigned(">=", target, world), p.b.sub(target, world), target)
 
 
 def _pieces(p, box):

@@ -63,32 +63,48 @@ class Units:
         """
         b, n = p.b, self.unroll
         first = p.scale(piece, 32 * n)
-        index, begin = self._find(p, box, first)
-        straight = b.or_(b.icmp_unsigned("<=", b.add(begin, p.const(32 * n)), box[2]), b.icmp_unsigned("==", box[2], box[4]))
         found = [p.variable(p.array(p.i64, n), [0] * n) for _ in tensors]
         lefts = p.variable(p.array(p.i32, n), [0] * n)
         numbers = [b.add(b.add(first, p.lane()), p.const(32 * i)) for i in range(n)]
-        with p.when(straight):
-            at = b.add(begin, p.lane())
-            b.store(p.pack([self._left(p, box, x, b.add(at, p.const(32 * i))) for i, x in enumerate(numbers)]), lefts)
+
+        def keep(ats, offsets):
+            b.store(p.pack([self._left(p, box, x, at) for x, at in zip(numbers, ats)]), lefts)
             for slot, tensor_at in zip(found, tensors):
-                start = self.offset(p, tensor_at, Unit(index, self._bytes(p, at), None))
-                b.store(p.pack([b.add(start, p.const(32 * UNIT * i, p.i64)) for i in range(n)]), slot)
-        with p.when(b.not_(straight)):
-            rows, by = self._rows(p, box)
-            even = b.icmp_unsigned("<", b.add(index[2], b.add(p.scale(b.add(rows, p.const(1)), n), p.const(1))), box[1])
-            with p.when(even):
-                ats, turned = self._columns(p, box, b.add(begin, p.lane()), by)
-                row = *index[:2], b.add(index[2], b.udiv(b.add(begin, p.lane()), box[2]))
-                b.store(p.pack([self._left(p, box, x, at) for x, at in zip(numbers, ats)]), lefts)
-                for slot, tensor_at in zip(found, tensors):
-                    b.store(p.pack(self._steps(p, box, tensor_at, Unit(row, self._bytes(p, ats[0]), None), turned, (rows, by))), slot)
-            with p.when(b.not_(even)):
-                units = [self.unit(p, box, x) for x in numbers]
-                b.store(p.pack([x.left for x in units]), lefts)
-                for slot, tensor_at in zip(found, tensors):
-                    b.store(p.pack([self.offset(p, tensor_at, x) for x in units]), slot)
+                b.store(p.pack(offsets(tensor_at)), slot)
+
+        def from_start(index, begin):
+            at = b.add(begin, p.lane())
+            keep([b.add(at, p.const(32 * i)) for i in range(n)], lambda tensor_at: [
+                b.add(self.offset(p, tensor_at, Unit(index, self._bytes(p, at), None)), p.const(32 * UNIT * i, p.i64)) for i in range(n)])
+
+        single = b.icmp_unsigned("==", box[2], box[4])
+        with p.when(single):
+            from_start((), first)
+        with p.when(b.not_(single)):
+            index, begin = self._find(p, box, first)
+            straight = b.icmp_unsigned("<=", b.add(begin, p.const(32 * n)), box[2])
+            with p.when(straight):
+                from_start(index, begin)
+            with p.when(b.not_(straight)):
+                self._several(p, box, numbers, index, begin, keep)
         return [p.elements(b.load(slot)) for slot in found], p.elements(b.load(lefts))
+
+    def _several(self, p, box, numbers, index, begin, keep):
+        """A piece of several rows, which begins ``begin`` units into the one at ``index``. keep: what is done with numbers in rows and
+        offsets, as in ``places``."""
+        b = p.b
+        rows, by = self._rows(p, box)
+        ahead = b.add(p.scale(b.add(rows, p.const(1)), self.unroll), p.const(1))            # rows that it may reach into
+        even = b.icmp_unsigned("<", b.add(index[2], ahead), box[1])
+        with p.when(even):
+            first = b.add(begin, p.lane())
+            ats, turned = self._columns(p, box, first, by)
+            start = Unit((*index[:2], b.add(index[2], b.udiv(first, box[2]))), self._bytes(p, ats[0]), None)
+            keep(ats, lambda tensor_at: self._steps(p, box, tensor_at, start, turned, (rows, by)))
+        with p.when(b.not_(even)):
+            places = [self._find(p, box, x) for x in numbers]
+            keep([at for _, at in places], lambda tensor_at: [
+                self.offset(p, tensor_at, Unit(where, self._bytes(p, at), None)) for where, at in places])
 
     def _rows(self, p, box):
         """(whole rows, further units) from one of a lane's units to the next."""

@@ -258,11 +258,11 @@ def counted(kernel, communicate):
     """Send all; communicate; count the call: for kernels whose data say themselves that they have come."""
     def drive(cfg, g, s, part, place, places):
         block = div(place, cfg.warps)
-        call = i32(times(g.calls, block) + 1)
-        for i in range(place, g.pieces, places):
-            kernel.send(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, call))
-        for i in range(place, g.pieces, places):
-            communicate(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, call))
+        call, turns = i32(times(g.calls, block) + 1), div(i32(g.pieces + places - 1 - place), places)
+        for turn in range(turns):
+            kernel.send(cfg, g, s, Task(i32(place + turn * places), i32(0), i32(0), g.rank, call))
+        for turn in range(turns):
+            communicate(cfg, g, s, Task(i32(place + turn * places), i32(0), i32(0), g.rank, call))
         sync(s)
         if mod(place, cfg.warps) == 0:
             tick(g.calls, block)
