@@ -82,8 +82,8 @@ class AllReduce(Comm):
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        piece = i32(task.id * g.world_size + g.rank)
-        reduce_box(g.T, g.S, piece, g.box, cfg.unroll, cfg.op, 0, 0, True, cfg.multicast, None, False, cfg.ahead)
+        reduce_box(g.T, g.S, i32(task.id * g.world_size + g.rank), g.box, cfg.unroll, cfg.op, 0, 0, True, cfg.multicast, None, False,
+                   cfg.ahead)
 
     @staticmethod
     def copy_out(cfg, g, s, task):
@@ -141,8 +141,8 @@ class ReadBack(AllReduce):
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        piece = i32(task.id * g.world_size + g.rank)
-        reduce_box(g.T, g.S, piece, g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, False, cfg.ahead)
+        reduce_box(g.T, g.S, i32(task.id * g.world_size + g.rank), g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, False,
+                   cfg.ahead)
 
     @staticmethod
     def copy_out(cfg, g, s, task):
