@@ -186,10 +186,11 @@ def _load(p, u, base, offsets, left, aligned):
     whole = [u.whole(p, n, aligned) for n in left]
     words = p.variable(p.array(p.i32, 4 * UNITS), [0] * 4 * UNITS)
     p.b.store(p.pack(u.load(p, base, offsets, whole)), words)
-    for at, word, shift in _elements(p, u, base, offsets, left, whole):
-        bits, held = u.load_element(p, at), p.elements(p.b.load(words))
-        held[word] = p.b.or_(held[word], p.b.shl(bits, p.const(shift)))
-        p.b.store(p.pack(held), words)
+    for i in range(UNITS):
+        with p.when(_partly(p, left[i], whole[i])):
+            held = p.elements(p.b.load(words))
+            held[4 * i:4 * i + 4] = u.load_elements(p, p.b.add(base, offsets[i]), left[i])
+            p.b.store(p.pack(held), words)
     return p.elements(p.b.load(words))
 
 
@@ -197,16 +198,11 @@ def _store(p, u, base, offsets, left, aligned, words):
     """Twelve words to a lane's units; elements beyond a unit's end are not written."""
     whole = [u.whole(p, n, aligned) for n in left]
     u.store(p, base, offsets, whole, words)
-    for at, word, shift in _elements(p, u, base, offsets, left, whole):
-        u.store_element(p, at, p.b.lshr(words[word], p.const(shift)))
-
-
-def _elements(p, u, base, offsets, left, whole):
-    """``for address, word, shift in _elements(...)``: emit the code of each element of units that are not whole: where it lies, and where
-    it goes in the words."""
     for i in range(UNITS):
-        with p.when(p.b.not_(whole[i])):
-            for e in range(u.width):
-                with p.when(p.b.icmp_signed(">", left[i], p.const(e))):
-                    word, shift = divmod(e * u.itemsize, 4)
-                    yield p.b.add(p.b.add(base, offsets[i]), p.const(e * u.itemsize, p.i64)), 4 * i + word, 8 * shift
+        with p.when(_partly(p, left[i], whole[i])):
+            u.store_elements(p, p.b.add(base, offsets[i]), left[i], words[4 * i:4 * i + 4])
+
+
+def _partly(p, left, whole):
+    """Whether a unit has elements that do not move as one vector."""
+    return p.b.and_(p.b.icmp_unsigned(">", left, p.const(0)), p.b.not_(whole))

@@ -199,6 +199,26 @@ class Units:
     def store_element(self, p, address, bits):
         p(_STORE[self.itemsize], address, bits)
 
+    def load_elements(self, p, address, left):
+        """The four words of a unit of which ``left`` elements are there, zero else; all loads are issued before the first is used."""
+        n, bits = self.width, 8 * self.itemsize
+        lines = [f"{{ .reg .pred p<{n}>; .reg .b{bits} e<{n}>;"]
+        for e in range(n):
+            lines.append(f"setp.gt.s32 p{e}, $5, {e}; mov.b{bits} e{e}, 0; @p{e} ld.relaxed.sys.global.b{bits} e{e}, "
+                         f"[$4+{self.itemsize * e}];")
+        lines += [f"mov.b32 ${i}, {{e{2 * i}, e{2 * i + 1}}};" if bits == 16 else f"mov.b32 ${i}, e{i};" for i in range(4)]
+        out = p("\n".join([*lines, "}"]), address, left, out=[p.i32] * 4)
+        return [p.b.extract_value(out, i) for i in range(4)]
+
+    def store_elements(self, p, address, left, words):
+        """Four words to a unit of which ``left`` elements are there."""
+        n, bits = self.width, 8 * self.itemsize
+        lines = [f"{{ .reg .pred p<{n}>; .reg .b{bits} e<{n}>;"]
+        lines += [f"mov.b32 {{e{2 * i}, e{2 * i + 1}}}, ${2 + i};" if bits == 16 else f"mov.b32 e{i}, ${2 + i};" for i in range(4)]
+        for e in range(n):
+            lines.append(f"setp.gt.s32 p{e}, $1, {e}; @p{e} st.relaxed.sys.global.b{bits} [$0+{self.itemsize * e}], e{e};")
+        p("\n".join([*lines, "}"]), address, left, *words)
+
     def others(self, p, box, piece, aligned):
         """``for unit in units.others(...)``: emit the code for a unit that is not whole; its elements are counted by ``left``.
 
