@@ -48,7 +48,7 @@ class CommConfig(Config):
             (1 <= self.warps <= 16, f"warps = {self.warps}. A block has 1 to 16."),
             (self.unroll in (1, 2, 4, 8), f"unroll = {self.unroll}. It must be 1, 2, 4 or 8."),
             (self.ahead in (1, 2, 4, 8, 16), f"ahead = {self.ahead}. It must be 1, 2, 4, 8 or 16."),
-            (self.algorithm in ("auto", "one-shot", "two-shot", "push", "stream", "read-back", "multimem"), f"algorithm = {self.algorithm!r}. It "
+            (self.algorithm in ("auto", "one-shot", "two-shot", "push", "read-back", "multimem"), f"algorithm = {self.algorithm!r}. It "
              "must be auto, one-shot, two-shot, push, read-back or multimem."),
             (self.op in ("sum", "min", "max"), f"op = {self.op!r}. It must be sum, min or max."),
         ]

@@ -4,7 +4,7 @@ from ..errors import ConfigError, UnsupportedError
 from ..primitives import copy_box, i32, mod, reduce_box, reduce_boxes, send_box
 from ..templates import Comm, Parcels, communicate
 from ..templates.agreement import links
-from ..templates.comm import sent_at_once, streamed
+from ..templates.comm import sent_at_once
 from ..templates.geometry import Box, Form
 from ..templates.push import Push
 from ..tiles import ITEMSIZE
@@ -66,26 +66,6 @@ class AllReducePush(Push):
         """T, where the result is made, is out or memory of the world; S has a slot for what each rank sends."""
         t = call.staging("results") if call.cfg.copy_out else call.shared(out, call.box.y)
         return dict(X=call.private(call.x, call.box.x), S=call.staging("shares"), T=t, Y=call.private(y, call.box.y))
-
-
-class AllReduceStream(AllReducePush):
-    """The same, while more comes."""
-
-    @classmethod
-    def driver(kernel, role):
-        return lambda communicate, _: streamed(kernel, communicate)
-
-    @classmethod
-    def blocks(kernel, call, numbers):
-        half = (call.cfg.warps + 1) // 2
-        return min(-(-numbers["pieces"] // half), kernel.most_blocks(call))
-
-    @classmethod
-    def count(kernel, counter, size, blocks, pieces):
-        return size * blocks * 8
-
-
-AllReducePush.stream = AllReduceStream
 
 
 class AllReduce(Comm):

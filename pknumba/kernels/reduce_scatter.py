@@ -5,7 +5,6 @@ from ..templates import Comm, Parcels, communicate
 from ..templates.agreement import links
 from ..templates.collected import axis_of, share_of
 from ..templates.geometry import Form
-from ..templates.comm import streamed
 from ..templates.push import Push
 
 
@@ -60,35 +59,6 @@ class ReduceScatterPush(Push):
     def views(kernel, call, x, out, y):
         """Two arrays, and a slot for every rank."""
         return dict(X=call.private(call.x, call.box.x), S=call.staging(), Y=call.private(y, call.box.y))
-
-
-class ReduceScatterStream(ReduceScatterPush):
-    """The same, while more comes."""
-
-    @classmethod
-    def driver(kernel, role):
-        return lambda communicate, _: streamed(kernel, communicate)
-
-    @classmethod
-    def copies(kernel, x_symmetric, out_symmetric):
-        return {}
-
-    @classmethod
-    def blocks(kernel, call, numbers):
-        half = (call.cfg.warps + 1) // 2
-        return min(-(-numbers["pieces"] // half), kernel.most_blocks(call))
-
-    @classmethod
-    def count(kernel, counter, size, blocks, pieces):
-        return size * blocks * 8
-
-    @classmethod
-    def views(kernel, call, x, out, y):
-        """Two arrays, and a slot for every rank."""
-        return dict(X=call.private(call.x, call.box.x), S=call.staging("shares"), Y=call.private(y, call.box.y))
-
-
-ReduceScatterPush.stream = ReduceScatterStream
 
 
 class ReduceScatter(Comm):

@@ -6,7 +6,7 @@ resident together: the lowest unfinished block of every rank runs, and can end.
 
 from ..config import CommConfig
 from ..errors import ConfigError
-from ..primitives import announce, await_all, copy_box, div, i32, mod, most, sync, tick, times
+from ..primitives import announce, await_all, copy_box, div, i32, mod, sync, tick, times
 from ..tiles import ITEMSIZE, Role, Task, shared
 from .agreement import links, sure_sms
 from .base import Template
@@ -43,7 +43,7 @@ class Comm(Template):
     #: The kernel for little data, or None.
     small = None
     #: The kernel in which ranks write to each other (``algorithm="push"``), or None.
-    push = stream = None
+    push = None
 
     @staticmethod
     def shared(cfg):
@@ -129,9 +129,6 @@ class Comm(Template):
         few = call.box.numbers[-1] * UNIT * call.world.size <= sent_at_once(call.world)
         if kernel.small and (cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto"):
             return kernel.small, kernel.small.sized(call, cfg)
-        if cfg.algorithm == "stream" and kernel.push.stream:
-            kernel = kernel.push.stream
-            kernel.prepare(call)
         if kernel.push and (cfg.algorithm == "push" or cfg.algorithm == "auto" and kernel.push.suits(call)):
             kernel = kernel.push
             kernel.prepare(call)
@@ -254,41 +251,6 @@ def exchange(kernel, communicate):
                 sync(s)
                 for i in range(place, g.pieces, places):
                     kernel.finish(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, epoch))
-    return drive
-
-
-def streamed(kernel, communicate):
-    """Half of the warps send; the others combine what has come, a few pieces at a time, each for one that sends the same pieces on every
-    rank. So links and memory work at once, and nobody meets a whole block.
-
-    ``ready``: one more round of pieces has been sent. ``done``: what came in a call has been read, and what was made of it is written.
-    """
-    def drive(cfg, g, s, part, place, places):
-        warp, half = mod(place, cfg.warps), div(i32(cfg.warps + 1), 2)
-        first, pairs = i32(div(place, cfg.warps) * half), i32(div(places, cfg.warps) * half)
-        send, take = i32(first + warp), i32(first + warp + half - cfg.warps)
-        turns = div(i32(g.pieces + pairs - 1), pairs)
-        burst = most(i32(1), div(turns, 8))
-        rounds, before = div(i32(turns + burst - 1), burst), i32(0)
-        if take >= first:
-            before = times(g.ready, i32(g.rank * pairs + take))
-        sync(s)                                 # before anyone adds to it
-        if warp < half:
-            for turn in range(rounds):
-                for i in range(turn * burst, (turn + 1) * burst):               # what lies beyond the box is nothing
-                    communicate(cfg, g, s, Task(i32(send + i * pairs), i32(0), i32(0), g.rank, i32(0)))
-                announce(g.ready, i32(g.rank * pairs + send))
-        if take >= first:
-            for turn in range(rounds):
-                await_all(g.ready, take, pairs, i32(before + turn + 1))
-                for i in range(turn * burst, (turn + 1) * burst):
-                    kernel.copy_out(cfg, g, s, Task(i32(take + i * pairs), i32(0), i32(0), g.rank, i32(0)))
-            call = i32(times(g.done, i32(g.rank * pairs + take)) + 1)
-            announce(g.done, i32(g.rank * pairs + take))
-            await_all(g.done, take, pairs, call)
-            if cfg.copy_out:
-                for i in range(turns):
-                    kernel.finish(cfg, g, s, Task(i32(take + i * pairs), i32(0), i32(0), g.rank, i32(0)))
     return drive
 
 
