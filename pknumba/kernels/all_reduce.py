@@ -17,7 +17,7 @@ class AllReducePush(Push):
     write to it at once.
     """
 
-    operator, in_place, most, again, meets, waves = "all_reduce", True, 4, True, False, 4
+    operator, in_place, most, combines, again, meets, waves = "all_reduce", True, 4, True, True, False, 4
     tensors, symmetric = ("X", "S", "T", "Y"), ("S", "T")
 
     @staticmethod
@@ -71,7 +71,7 @@ class AllReducePush(Push):
 class AllReduce(Comm):
     """Two shots: a rank combines every piece that it owns over all ranks, and writes the result to all of them."""
 
-    operator, in_place, most, push = "all_reduce", True, 4, AllReducePush
+    operator, in_place, most, combines, push = "all_reduce", True, 4, True, AllReducePush
     tensors, symmetric = ("X", "S", "T", "Y"), ("S", "T")
 
     @staticmethod

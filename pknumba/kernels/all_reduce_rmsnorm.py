@@ -4,19 +4,19 @@ from ..config import NormConfig
 from ..errors import ConfigError, DTypeError
 from ..primitives import copy_box, i32, mod, normalise, over_warps, reduce_box, reduce_boxes, send_box, squares
 from ..templates import Comm, communicate, counted_rows, meeting_rows
+from ..templates.agreement import links
 from ..templates.collected import like, rows_of_rank
+from ..templates.comm import SMALL, sent_at_once
+from ..templates.fast import is_symmetric
 from ..templates.geometry import Form, PIECE, Rows
 from ..tiles import Tile, shared
-
-#: Bytes that one rank sends at most in one shot, all peers together: beyond it two shots move less.
-ONE_SHOT = 512 * 1024
 
 
 class AllReduceRmsNorm(Comm):
     """Two shots: pieces of each row are combined by their owners, who add the residual and write h to all ranks; each rank then
     normalises its copy."""
 
-    operator, config, in_place, most = "all_reduce_rmsnorm", NormConfig, True, 4
+    operator, config, in_place, most, combines = "all_reduce_rmsnorm", NormConfig, True, 4, True
     tensors, symmetric = ("X", "S", "T", "residual", "H", "weight", "Y"), ("S", "T")
     numbers = {"box": 5, "pieces": 1, "rows": 1, "owned": 1}
 
@@ -79,12 +79,19 @@ class AllReduceRmsNorm(Comm):
     def variant(kernel, call, cfg):
         """One shot for few rows."""
         cfg = cfg.replace(eps=float(call.arguments["eps"]))
-        few = call.form_bytes * call.box.rows * call.world.size <= ONE_SHOT
+        few = call.form_bytes * call.box.rows * call.world.size <= sent_at_once(call.world)
         if cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto":
             kernel = OneShotRmsNorm
-        kernel, cfg = super().variant(call, cfg.replace(algorithm="auto"))
-        small = call.given is None and cfg.warps < kernel.config().warps            # blocks, of which several are on an SM
-        return kernel, cfg.replace(unroll=2) if small else cfg
+        return super().variant(call, cfg.replace(algorithm="auto"))
+
+    @classmethod
+    def fitted(kernel, call, cfg, many):
+        """Small blocks, several on an SM, where there are rows enough: while some wait or read, others write."""
+        small = call.box.rows >= call.least_sms() if links(call.world) else many
+        if not small:
+            return cfg.replace(unroll=1, ahead=kernel.at_once(call, 1))
+        unroll = 4 if links(call.world) and call.world.size == 2 else 2
+        return cfg.replace(unroll=unroll, warps=SMALL, ahead=kernel.at_once(call, unroll) if links(call.world) else 4)
 
     @classmethod
     def copies(kernel, x_symmetric, out_symmetric, residual, weight, h_symmetric):
@@ -99,8 +106,12 @@ class AllReduceRmsNorm(Comm):
 
     @classmethod
     def blocks(kernel, call, numbers):
-        """A row each, as far as there are SMs: as ``Comm.blocks``."""
-        return min(numbers["rows"], kernel.most_blocks(call))
+        """A row each, as far as there is room: as ``Comm.blocks``. Over links four rows at most, if that takes more blocks: some then read
+        and write memory while others wait for links."""
+        rows, most = numbers["rows"], kernel.most_blocks(call)
+        if links(call.world) and call.cfg.warps <= SMALL:
+            most = max(call.least_sms() * 16 // call.cfg.warps, rows // 4)
+        return min(rows, most)
 
     @classmethod
     def views(kernel, call, x, out, y):
@@ -147,6 +158,11 @@ class OneShotRmsNorm(AllReduceRmsNorm):
     def driver(kernel, role):
         """No handshake."""
         return lambda communicate, _: counted_rows(kernel, communicate)
+
+    @classmethod
+    def fitted(kernel, call, cfg, many):
+        """Eight warps have a row of 12 KiB at once, and registers for packets and sums."""
+        return cfg.replace(unroll=2, warps=8)
 
     @classmethod
     def copies(kernel, *symmetric):
@@ -196,4 +212,4 @@ def all_reduce_rmsnorm(world, x, residual, weight, *, eps=1e-6, out=None, residu
     """
     out, h = (like(x) if given is None else given for given in (out, residual_out))
     normed = communicate(AllReduceRmsNorm, world, x, out, config, stream, (residual, weight, h), eps=eps)
-    return normed, getattr(h, "local", h)
+    return normed, h.local if is_symmetric(h) else h

@@ -7,6 +7,9 @@ from ..templates.collected import axis_of, share_of
 from ..templates.geometry import Form
 from ..templates.push import Push
 
+#: Bytes of a rank's share from which on symmetric arrays are written too.
+WRITTEN = 256 << 20
+
 
 class ReduceScatterParcels(Parcels):
     """Every rank sends each its share, and combines what it gets."""
@@ -27,7 +30,7 @@ class ReduceScatterParcels(Parcels):
 class ReduceScatterPush(Push):
     """Every rank writes each its share, to memory of the world, and combines what it got."""
 
-    operator, most, waves = "reduce_scatter", 4, 4
+    operator, most, combines, waves = "reduce_scatter", 4, True, 8
     tensors, symmetric = ("X", "S", "Y"), ("S",)
 
     @staticmethod
@@ -43,8 +46,9 @@ class ReduceScatterPush(Push):
 
     @classmethod
     def suits(kernel, call):
-        """Over links, for ordinary arrays, which need no copy then; symmetric ones are read in less time than sums of what came take."""
-        return not call.x_symmetric and links(call.world)
+        """Over links, for ordinary arrays, which need no copy then, and for very large ones, of which some blocks combine what came while
+        others write. Other symmetric ones are read in less time."""
+        return links(call.world) and (not call.x_symmetric or call.form_bytes >= WRITTEN)
 
     @classmethod
     def prepare(kernel, call):
@@ -64,7 +68,7 @@ class ReduceScatterPush(Push):
 class ReduceScatter(Comm):
     """A rank reads its share, a slot of everyone's array, and combines it in rank order."""
 
-    operator, most, small, push = "reduce_scatter", 4, ReduceScatterParcels, ReduceScatterPush
+    operator, most, combines, small, push = "reduce_scatter", 4, True, ReduceScatterParcels, ReduceScatterPush
 
     @staticmethod
     def communicator(cfg, g, s, task):

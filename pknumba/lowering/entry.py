@@ -55,8 +55,8 @@ class Plan:
 
     @property
     def blocks(self):
-        """Blocks that an SM must have registers for: where warps only communicate, as many as have 512 threads."""
-        return 1 if "consumer" in self.roles else max(1, 512 // self.threads)
+        """Blocks that an SM must have registers for: small ones of 512 threads in all, where warps only communicate."""
+        return 512 // self.threads if "consumer" not in self.roles and self.threads <= 128 else 1
 
 
 def _globals_type(plan, role):

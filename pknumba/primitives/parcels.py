@@ -135,10 +135,9 @@ def _(to, inbox, source, number, box, call, arrived, op, slot, row, rows, more):
     u = Units("reduce_boxes", to.dtype, UNITS)
 
     def emit(p, to_at, inbox_at, source_at, number, box, call, _, __, slot, row, rows, more_at):
-        tensors = [(to_at, row), (source_at, slot)] + ([(more_at, row)] if given else [])
-        (targets, *offsets), left = u.places(p, box, number, [at for at, _ in tensors])
-        own, *last = (_load(p, u, u.base(p, at, where), offset, left, u.aligned(p, at))
-                      for (at, where), offset in zip(tensors[1:], offsets))
+        tensors = [to_at, source_at] + ([more_at] if given else [])
+        (targets, offsets, *last), left = u.places(p, box, number, tensors)
+        own = _load(p, u, u.base(p, source_at, slot), offsets, left, u.aligned(p, source_at))
         total = u.variable(p, UNITS * u.width)
         for ranks, there, words in _received(p, arrived, inbox_at, box, call, number, row, rows, left, own):
             sums = p.elements(p.b.load(total))
@@ -148,8 +147,9 @@ def _(to, inbox, source, number, box, call, arrived, op, slot, row, rows, more):
                 sums = [p.b.select(some, m, a) for m, a in zip(added, sums)]
             p.b.store(p.pack(sums), total)
         sums = p.elements(p.b.load(total))
-        for values in last:
-            sums = [u.combine(p, op, a, b) for a, b in zip(sums, u.values(p, values))]
+        for places in last:                     # not before the wait: there are no registers for it
+            words = _load(p, u, u.base(p, more_at, row), places, left, u.aligned(p, more_at))
+            sums = [u.combine(p, op, a, b) for a, b in zip(sums, u.values(p, words))]
         _store(p, u, u.base(p, to_at, row), targets, left, u.aligned(p, to_at), u.words(p, sums))
     return emit
 
