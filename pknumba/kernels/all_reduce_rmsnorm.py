@@ -80,9 +80,8 @@ class AllReduceRmsNorm(Comm):
         """One shot for few rows."""
         cfg = cfg.replace(eps=float(call.arguments["eps"]))
         few = call.form_bytes * call.box.rows * call.world.size <= sent_at_once(call.world)
-        if cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto":
-            kernel = OneShotRmsNorm
-        return super().variant(call, cfg.replace(algorithm="auto"))
+        chosen = OneShotRmsNorm if cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto" else kernel
+        return super(AllReduceRmsNorm, chosen).variant(call, cfg.replace(algorithm="auto"))
 
     @classmethod
     def fitted(kernel, call, cfg, many):
@@ -106,11 +105,11 @@ class AllReduceRmsNorm(Comm):
 
     @classmethod
     def blocks(kernel, call, numbers):
-        """A row each, as far as there is room: as ``Comm.blocks``. Over links four rows at most, if that takes more blocks: some then read
-        and write memory while others wait for links."""
+        """A row each, as far as there is room: as ``Comm.blocks``. Over links two rows at most, though that take more blocks: some then
+        read and write memory while others wait for links."""
         rows, most = numbers["rows"], kernel.most_blocks(call)
         if links(call.world) and call.cfg.warps <= SMALL:
-            most = max(call.least_sms() * 16 // call.cfg.warps, rows // 4)
+            most = max(call.least_sms() * 16 // call.cfg.warps, rows // 2)
         return min(rows, most)
 
     @classmethod
