@@ -149,9 +149,9 @@ class OneShotRmsNorm(AllReduceRmsNorm):
 
     @staticmethod
     def finish(cfg, g, s, task):
-        """A row of h."""
-        total = over_warps(s.sums, task.part, squares(g.H, g.box, task.id, task.part, cfg.warps, cfg.unroll))
-        normalise(g.Y, g.H, g.weight, g.box, task.id, task.part, cfg.warps, cfg.unroll, total, cfg.eps)
+        """A row of h, in pieces as large as those that came: a lane reads what it wrote itself."""
+        total = over_warps(s.sums, task.part, squares(g.H, g.box, task.id, task.part, cfg.warps, 3))
+        normalise(g.Y, g.H, g.weight, g.box, task.id, task.part, cfg.warps, 3, total, cfg.eps)
 
     @classmethod
     def driver(kernel, role):
@@ -160,8 +160,8 @@ class OneShotRmsNorm(AllReduceRmsNorm):
 
     @classmethod
     def fitted(kernel, call, cfg, many):
-        """Eight warps have a row of 12 KiB at once, and registers for packets and sums."""
-        return cfg.replace(unroll=2, warps=8)
+        """As many warps as there are: a row is to be over soon."""
+        return cfg
 
     @classmethod
     def copies(kernel, *symmetric):
