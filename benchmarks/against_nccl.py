@@ -13,7 +13,8 @@ from itertools import product
 import protocol
 import torch
 from fused import FUSED
-from ranks import beside_nccl, interleaved
+from ranks import beside_nccl, guarded, interleaved, pace
+from rivals import trial, worst_of
 
 from pknumba import GemmConfig, gemm
 from pknumba.config import best
@@ -22,8 +23,11 @@ SHAPES = [(8192, 8192, 4096), (4096, 4096, 2048), (2048, 2048, 1024), (16384, 16
 #: Communicating SMs that are tried, beside the configuration that a call chooses; and tiles of SMs that do both.
 COMM_SMS = (4, 8, 16, 24)
 _USUAL = dict(tile_m=128, tile_n=192, stages=4, c_stages=3, ping_pong=True)
-TILES = {"within SMs, tiles 128 x 192": _USUAL, "within SMs, tiles 128 x 256": dict(tile_m=128, tile_n=256, stages=4, c_stages=2),
-         "within SMs, chunks of 2": dict(_USUAL, depth=2)}
+_WIDE = dict(tile_m=128, tile_n=256, stages=4, c_stages=2)
+TILES = {"within SMs, tiles 128 x 192": _USUAL, "within SMs, tiles 128 x 256": _WIDE,
+         "within SMs, 64 rows at once": dict(_USUAL, pace_m=64), "within SMs, 32 rows at once": dict(_USUAL, pace_m=32),
+         **{f"within SMs, {rows} rows of a shard at once": dict(_USUAL, written=True, chunk_m=rows) for rows in (64, 32, 16)},
+         "within SMs, tiles 128 x 256, 32 rows of a shard at once": dict(_WIDE, written=True, chunk_m=32)}
 
 
 def error(world, op, config):
@@ -31,60 +35,94 @@ def error(world, op, config):
     op.ours(config)
     world.synchronize()
     torch.cuda.synchronize()
-    mine = ((op.found().double() - op.expected).norm() / op.expected.norm()).item()
-    return max(world.allgather(mine), key=lambda e: float("inf") if e != e else e)
+    return worst_of(world, op.error(op.found()))
 
 
-def case(world, kind, shape, args):
-    """Check and time one operator on one shape; rank 0 writes a line for the best number of communication SMs."""
+def configurations(world, op, shape, comm_sms):
+    """{name: configuration} of an operator: so many communicating SMs each, tiles of SMs that do both, and None, what a call chooses."""
     m, n, k = shape
-    op = kind(world, shape)
-    fields = {c: vars(best(m, n, k, world.num_sms - c, GemmConfig())) for c in args.comm_sms}
-    configs = {f"{c} comm SMs": op.make_config(fields[c], c) for c in args.comm_sms}
+    configs = {f"{c} comm SMs": op.make_config(vars(best(m, n, k, world.num_sms - c, GemmConfig())), c) for c in comm_sms}
     known = op.make_config({}, None)
     configs |= {name: op.make_config(tile, None) for name, tile in TILES.items() if all(hasattr(known, field) for field in tile)}
-    configs["chosen"] = None
+    return {**configs, "chosen": None}
+
+
+def case(world, kind, shape, args, comm_sms, others=None):
+    """Check and time one operator on one shape; rank 0 writes a line for the best configuration of those tried, against each rival.
+
+    Args:
+        others: function (op) -> {name: make} of further rivals, as ``rivals.trial`` takes them; None: the product alone runs along instead.
+    """
+    m, n, k = shape
+    op = kind(world, shape)
+    configs = configurations(world, op, shape, comm_sms)
     worst = max(error(world, op, config) for config in configs.values())
     if not worst < op.limit:
         print(f"WRONG {op.name} {shape}: relative error {worst:.2e}", flush=True)
         return False
+    makes = others(op) if others else {}
+    tried = {name: trial(world, name, make, op.error, op.limit) for name, make in makes.items()}
     op.expected = None
-    whole = torch.randn(m, k, device="cuda").bfloat16()
-    C, E = (torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     ours = {name: partial(op.ours, config) for name, config in configs.items()}
-    plain = {"gemm": lambda: gemm(world, whole, op.B, out=C), "cublas": lambda: torch.matmul(whole, op.B, out=E)}
-    times = interleaved(world, {"theirs": op.theirs, **ours, **plain}, args.rounds, pause=args.pause)
+    if others:
+        plain = {name: rival for name, (rival, _) in tried.items() if rival}
+    else:
+        whole = torch.randn(m, k, device="cuda").bfloat16()
+        C, E = (torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        plain = {"gemm": lambda: gemm(world, whole, op.B, out=C), "cublas": lambda: torch.matmul(whole, op.B, out=E)}
+    variants = {"theirs": op.theirs, **ours, **plain}
+    calls, rounds = pace(world, variants, args.seconds, args.rounds)
+    times = interleaved(world, variants, rounds, calls, pause=args.pause)
     if world.rank == 0:
-        medians = {name: protocol.summary(t)[0] for name, t in times.items()}
-        chosen = min(ours, key=medians.get)
-        config = configs[chosen] or best(m, n, k, world.num_sms, op.make_config({}, None), world.size)
-        protocol.write(args.out, op.name, shape, "bfloat16", times[chosen], op.rival, times["theirs"], worst,
-                       world=world.size, gpus=world.size, config=vars(config), medians_us=medians, pause_s=args.pause,
-                       tflops=round(op.flops(shape) / medians[chosen] * 1e-6, 1))
-        protocol.write(args.out, "gemm", shape, "bfloat16", times["gemm"], "cublas (torch.matmul)", times["cublas"], None,
-                       world=world.size, gpus=world.size, pause_s=args.pause, tflops=round(2 * m * n * k / medians["gemm"] * 1e-6, 1))
-        print("   ", {name: round(t, 1) for name, t in medians.items()}, flush=True)
+        written(world, op, shape, args, times, configs, worst, tried)
     op.close()
     return True
 
 
-def cases(world, args, budget, shapes=SHAPES):
-    """Every operator on every shape that the flags name. Returns whether all were right."""
-    right = True
+def written(world, op, shape, args, times, configs, worst, tried):
+    """Write the lines of one case."""
+    m, n, k = shape
+    medians = {name: protocol.summary(t)[0] for name, t in times.items()}
+    chosen = min(configs, key=medians.get)
+    config = configs[chosen] or best(m, n, k, world.num_sms, op.make_config({}, None), world.size)
+    same = dict(world=world.size, gpus=world.size, pause_s=args.pause)
+    write = partial(protocol.write, args.out, op.name, shape, "bfloat16", times[chosen])
+    more = dict(same, config=vars(config), medians_us=medians, tflops=round(op.flops(shape) / medians[chosen] * 1e-6, 1))
+    write(op.rival, times["theirs"], worst, **more)
+    for name, (_, why) in tried.items():
+        write(name, times.get(name), worst, **more, **({"not_run": why} if why else {}))
+    if "gemm" in times:
+        protocol.write(args.out, "gemm", shape, "bfloat16", times["gemm"], "cublas (torch.matmul)", times["cublas"], None,
+                       tflops=round(2 * m * n * k / medians["gemm"] * 1e-6, 1), **same)
+    print("   ", {name: round(t, 1) for name, t in medians.items()}, flush=True)
+
+
+def cases(world, args, budget, shapes=SHAPES, comm_sms=None, others=None):
+    """Every operator on every shape that the flags name. Returns whether all were right.
+
+    Args:
+        comm_sms: as the flags say if None. others: as in ``case``, of which operators have some.
+    """
+    right, numbers = True, args.comm_sms if comm_sms is None else comm_sms
     for shape, op in product(shapes, args.ops):
         name = f"{op} {'x'.join(map(str, shape))}"
-        if args.only in name and not any(world.allgather(budget.spent(name))):
-            right &= case(world, FUSED[op], shape, args)
-            torch.cuda.empty_cache()
+        if args.only in name and (not others or op in others.operators):
+            right &= guarded(world, name, budget, partial(case, world, FUSED[op], shape, args, numbers, others))
     return right
+
+
+def flags(p):
+    """Add the flags of fused operators to a parser."""
+    p.add_argument("--ops", nargs="+", choices=FUSED, default=list(FUSED))
+    p.add_argument("--pause", type=float, default=0.0, help="seconds that cards rest before each timed batch of fused operators")
+    p.add_argument("--comm-sms", nargs="*", type=int, default=COMM_SMS, help="numbers of communicating SMs to try")
+    p.add_argument("--seconds", type=float, default=4.0, help="for the timed rounds of a case of fused operators, about")
 
 
 def main():
     """Run the shapes that the flags name. Returns the exit status."""
     p = protocol.options(__doc__, "multigpu.jsonl")
-    p.add_argument("--ops", nargs="+", choices=FUSED, default=list(FUSED))
-    p.add_argument("--pause", type=float, default=0.0, help="seconds that cards rest before each timed batch")
-    p.add_argument("--comm-sms", nargs="*", type=int, default=COMM_SMS, help="numbers of communicating SMs to try")
+    flags(p)
     args = p.parse_args()
     return beside_nccl(lambda world: cases(world, args, protocol.Budget(args.budget)))
 

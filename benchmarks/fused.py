@@ -35,6 +35,10 @@ class Fused:
         """The result of the last call of ours."""
         return self.out
 
+    def error(self, found):
+        """Relative error of a result on this rank."""
+        return ((found.double() - self.expected).norm() / self.expected.norm()).item()
+
     def make_config(self, fields, comm_sms):
         """A configuration with the fields of a GemmConfig and that many communicating SMs; None: none, all communicate beside computing."""
         more = {"intra_sm": True} if comm_sms is None else {"comm_sms": comm_sms}

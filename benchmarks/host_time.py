@@ -2,7 +2,9 @@
 
     ./scripts/mps run -n 8 python benchmarks/host_time.py
 
-Small arrays of torch; twenty calls in a row that nobody waits for, then a synchronisation. A line holds the slowest rank's median.
+Small arrays of torch; a few calls in a row (--calls) that nobody waits for, then a synchronisation. A line holds the slowest rank's
+median. Beside them stands what nobody who launches a kernel can do without: the driver's own time for the launch of a small product,
+and an addition by torch.
 """
 
 import sys
@@ -10,11 +12,12 @@ import time
 
 import protocol
 import torch
+from launch import prepared
 
 import pknumba
 from pknumba import World
 
-CHUNKS, CALLS = 40, 20
+CHUNKS = 100
 
 
 def cases(world):
@@ -36,18 +39,21 @@ def cases(world):
     call["gemm_reduce_scatter"] = lambda: pknumba.gemm_reduce_scatter(world, a, b, out=share)
     call["all_gather_gemm"] = lambda: pknumba.all_gather_gemm(world, share, b, out=c)
     call["gemm_all_to_all"] = lambda: pknumba.gemm_all_to_all(world, a, b, out=wide)
+    _, call["gemm of one rank"], launch, stream = prepared()
+    call["the driver alone"] = launch._calls[stream]
+    call["torch.add"] = lambda: torch.add(x, x, out=y)
     return call
 
 
-def host_time(world, call):
-    """Microseconds of each call on this rank."""
+def host_time(world, call, calls):
+    """Microseconds of each call on this rank, so many in a row."""
     for _ in range(10):
         call()
     world.synchronize()
     taken = []
     for _ in range(CHUNKS):
         world.barrier()
-        for _ in range(CALLS):
+        for _ in range(calls):
             start = time.perf_counter_ns()
             call()
             taken.append((time.perf_counter_ns() - start) * 1e-3)
@@ -57,7 +63,9 @@ def host_time(world, call):
 
 def main():
     """Each operator. Returns the exit status."""
-    arguments = protocol.options(__doc__, "launch.jsonl").parse_args()
+    p = protocol.options(__doc__, "launch.jsonl")
+    p.add_argument("--calls", type=int, default=5, help="calls in a row: of many the host waits for the device before long")
+    arguments = p.parse_args()
     budget = protocol.Budget(arguments.budget)
     with World.mpi(executor="gpu", wait_limit_s=20, host_limit_s=60) as world:
         torch.cuda.set_device(world.device)
@@ -65,10 +73,10 @@ def main():
         for name, call in cases(world).items():
             if arguments.only not in name or any(world.allgather(budget.spent(name))):
                 continue
-            times = max(world.allgather(host_time(world, call)), key=lambda t: protocol.summary(t)[0])
+            times = max(world.allgather(host_time(world, call, arguments.calls)), key=lambda t: protocol.summary(t)[0])
             if world.rank == 0:
                 protocol.write(arguments.out, f"host time of a cached call, {name}", [64, 256], "bfloat16", times, world=world.size,
-                               gpus=gpus)
+                               gpus=gpus, in_a_row=arguments.calls)
     return 0
 
 

@@ -49,21 +49,26 @@ def cached(args):
     return error < 4e-3
 
 
-def steps(args):
-    """Where the host time of a cached call goes: all of it, the launch alone, the driver alone, and a call in a graph of twenty."""
-    from pknumba.runtime import Graph
+def prepared():
+    """(world, function that calls gemm on small arrays of its own, its launch prepared for torch's current stream, that stream)."""
     from pknumba.templates.matrices import MultiplyCall
     world = World.local(1, executor="gpu")
     A, B, C = (torch.randn(*SHAPE[:2], device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    whole = partial(gemm, world, A, B, out=C)
+    whole, stream = partial(gemm, world, A, B, out=C), torch.cuda.current_stream().cuda_stream
     for _ in range(20):
         whole()
-    call, stream = next(c for c in world.cache.values() if isinstance(c, MultiplyCall)), torch.cuda.current_stream().cuda_stream
+    call = next(c for c in world.cache.values() if isinstance(c, MultiplyCall))
     launch = getattr(call.launch, "_known", {}).get(stream, call.launch)             # a kernel may keep a launch for each stream
-    prepared = launch.launch
-    prepared.fire(stream)
-    graph = Graph(world, lambda stream: [gemm(world, A, B, out=C, stream=stream) for _ in range(20)])
-    times = per_call({"whole": whole, "launch": partial(prepared.fire, stream), "driver": prepared._calls[stream], "graph": graph.replay})
+    launch.launch.fire(stream)
+    return world, whole, launch.launch, stream
+
+
+def steps(args):
+    """Where the host time of a cached call goes: all of it, the launch alone, the driver alone, and a call in a graph of twenty."""
+    from pknumba.runtime import Graph
+    world, whole, launch, stream = prepared()
+    graph = Graph(world, lambda stream: [whole(stream=stream) for _ in range(20)])
+    times = per_call({"whole": whole, "launch": partial(launch.fire, stream), "driver": launch._calls[stream], "graph": graph.replay})
     medians = {name: protocol.summary(t)[0] for name, t in times.items()}
     parts = {"look_up_us": round(medians["whole"] - medians["launch"], 2), "launch_us": round(medians["launch"] - medians["driver"], 2),
              "driver_us": medians["driver"], "in_a_graph_us": round(medians["graph"] / 20, 3)}

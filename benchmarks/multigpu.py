@@ -1,39 +1,45 @@
 """Everything that is measured over several GPUs, one rank on each, in one run; lines are saved as they are made.
 
     mpirun -n 2 python benchmarks/multigpu.py                 in under nine minutes
-    mpirun -n 2 python benchmarks/multigpu.py --parts fused collectives
+    mpirun -n 2 python benchmarks/multigpu.py --parts attention experts
 
 Parts, each within its share of the budget: ``fused`` (operators that multiply and communicate against cuBLAS and NCCL, with a sweep of
-comm_sms), ``collectives`` (against NCCL, 8 bytes to 1 GiB), ``micro`` (links and latencies), ``large`` (other fused shapes). NVLink
-multicast stays off.
+comm_sms), ``norms``, ``attention`` and ``experts`` (layers of models against torch and NCCL), ``collectives`` (against NCCL, 8 bytes to
+1 GiB), ``large`` (other fused shapes, 2048 to 32768), ``micro`` (links and latencies), ``symmetric`` (fused operators against torch's
+symmetric memory; last, since what hangs ends the run). NVLink multicast stays off.
 """
 
 import sys
 from functools import partial
 
 import against_nccl
+import attention_nccl
 import collectives_nccl
 import micro
+import moe_nccl
+import norms_nccl
 import protocol
-from fused import FUSED
+import symmetric
 from ranks import beside_nccl
 
 LARGE = [(4096, 4096, 2048), (16384, 16384, 8192), (2048, 2048, 1024), (32768, 32768, 16384)]
 #: Part -> (share of the time left when it starts, function (world, args, budget) -> whether results were right).
 PARTS = {
-    "fused": (0.35, partial(against_nccl.cases, shapes=[(8192, 8192, 4096)])),
-    "collectives": (0.6, collectives_nccl.cases),
+    "fused": (0.15, partial(against_nccl.cases, shapes=[(8192, 8192, 4096)])),
+    "norms": (0.08, norms_nccl.cases),
+    "attention": (0.33, attention_nccl.cases),
+    "experts": (0.2, moe_nccl.cases),
+    "collectives": (0.35, collectives_nccl.cases),
+    "large": (0.55, partial(against_nccl.cases, shapes=LARGE, comm_sms=(16,))),
     "micro": (0.4, micro.cases),
-    "large": (1.0, partial(against_nccl.cases, shapes=LARGE)),
+    "symmetric": (1.0, symmetric.cases),
 }
 
 
 def main():
     """Run the parts that the flags name. Returns the exit status."""
     p = protocol.options(__doc__, "multigpu.jsonl")
-    p.add_argument("--ops", nargs="+", choices=FUSED, default=list(FUSED))
-    p.add_argument("--pause", type=float, default=0.0, help="seconds that cards rest before each timed batch of fused operators")
-    p.add_argument("--comm-sms", nargs="*", type=int, default=against_nccl.COMM_SMS, help="numbers of communicating SMs to try")
+    against_nccl.flags(p)
     p.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     p.set_defaults(budget=480, rounds=20)
     args = p.parse_args()

@@ -74,7 +74,7 @@ def communicating(lines):
     """Operators on two GPUs against the number of communicating SMs, with the model's prediction."""
     found = {}
     for r in lines:
-        if r["op"] in OPERATORS and r["gpus"] == r["world"] > 1 and "16 comm SMs" in r.get("medians_us", ()):
+        if r["op"] in OPERATORS and r["gpus"] == r["world"] > 1:
             found.setdefault(r["op"], []).append(r)
     if not found:
         return None
@@ -116,8 +116,31 @@ def bandwidth(lines):
     return figure
 
 
+def lengths(lines):
+    """Attention over ranks against the rows of the sequence: TFLOP/s of a rank, ours and its first rival's."""
+    found = {}
+    for r in lines:
+        if r["op"] in ("ring_attention", "ulysses_attention") and r["gpus"] == r["world"] > 1 and r.get("baseline_us") and r.get("tflops"):
+            found.setdefault((r["op"], r["layout"]), {}).setdefault((*r["shape"][:2],), {}).setdefault(r["shape"][3], r)
+    if not found:
+        return None
+    figure, every = plt.subplots(1, len(found), figsize=(4.2 * len(found), 4), squeeze=False)
+    for axes, ((op, layout), same) in zip(every[0], sorted(found.items())):
+        for i, ((batch, heads), by_rows) in enumerate(sorted(same.items())):
+            rows, results = zip(*sorted(by_rows.items()))
+            axes.plot(rows, [r["tflops"] for r in results], "o-", color=f"C{i}", label=f"batch {batch}, {heads} heads")
+            axes.plot(rows, [r["tflops"] * r["time_us"] / r["baseline_us"] for r in results], "o--", color=f"C{i}", markerfacecolor="none")
+        axes.set(xlabel="rows of the sequence", xscale="log", ylim=(0, None), title=f"{op}, {layout}")
+        axes.legend(fontsize=7)
+    every[0][0].set_ylabel("TFLOP/s of a rank (dashed: torch and NCCL)")
+    return figure
+
+
 #: Name of the picture -> function (lines) -> figure, or None where the lines say nothing of it.
-PLOTS = {"model_exposed": exposed, "gemm_ratios": products, "communicating_sms": communicating, "bandwidth": bandwidth}
+PLOTS = {"model_exposed": exposed, "gemm_ratios": products, "communicating_sms": communicating, "bandwidth": bandwidth,
+         "attention_lengths": lengths}
+#: Picture -> which lines count, where others of the same case are newer and do not say what it shows.
+SHOWN = {"communicating_sms": lambda line: "16 comm SMs" in line.get("medians_us", ())}
 
 
 def main(arguments=None):
@@ -127,9 +150,9 @@ def main(arguments=None):
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--to", type=Path, default=PICTURES)
     options = parser.parse_args(arguments)
-    lines = newest(options.results) if options.results.is_dir() else []
     drawn = 0
     for name, draw in PLOTS.items():
+        lines = newest(options.results, SHOWN.get(name, lambda line: True)) if options.results.is_dir() else []
         figure = draw(lines) if options.only in name else None
         if figure is not None:
             options.to.mkdir(parents=True, exist_ok=True)

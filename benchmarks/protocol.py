@@ -5,7 +5,8 @@
 3. Buffers rotate over several sets, more bytes in all than the L2 cache holds, as far as they fit in memory.
 4. Variants are interleaved in one run, in rotating order, so that clocks and temperature are the same for all.
 5. Calls shorter than 250 us are batched in CUDA graphs, for every variant alike, so that no host time is measured.
-6. CUDA events; median, 10th and 90th percentile over at least 30 rounds; with several ranks the maximum over them.
+6. CUDA events; median, 10th and 90th percentile over at least 30 rounds; with several ranks the maximum over them, and 20 rounds at
+   most, fewer of calls that take long.
 7. Every number is a JSON line with what is needed to repeat it, and with what the card reaches in the same run (``roofs``).
 8. Energy of a call, where the card counts it (``millijoules``).
 """
@@ -64,6 +65,13 @@ class Budget:
         if over:
             print(f"left out for lack of time: {name}", flush=True)
         return over
+
+    def short(self, name, seconds):
+        """Whether less than so many seconds are left; says which case is left out."""
+        short = self.left() < seconds
+        if short:
+            print(f"left out for lack of time: {name}, which takes {seconds:.0f} s", flush=True)
+        return short
 
 
 def rotation(nbytes, est):

@@ -1,7 +1,10 @@
-"""What benchmarks over several GPUs share: NCCL beside a world, and timing that takes the slowest rank."""
+"""What benchmarks over several GPUs share: NCCL beside a world, cases that may fail or hang, and timing that takes the slowest rank."""
 
 import os
+import threading
 import time
+from contextlib import contextmanager
+from datetime import timedelta
 from random import Random
 
 import torch
@@ -11,14 +14,19 @@ from pknumba import World
 
 #: Calls in a row between two events.
 CALLS = 10
+#: Seconds after which NCCL gives a collective up, and ends the process: nothing here takes as long.
+PATIENCE = 120
+#: Microseconds that the calls in a row of one variant take at most, and the fewest rounds, where time is short.
+BATCH, LEAST = 30_000, 5
 
 
 def connect(world):
     """torch.distributed over NCCL with the world's ranks, on this machine only. NVLink multicast stays off."""
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+    os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
     port = 20000 + sum(world.allgather(os.getpid())) % 20000
     dist.init_process_group("nccl", init_method=f"tcp://127.0.0.1:{port}", rank=world.rank, world_size=world.size,
-                            device_id=torch.device("cuda", world.device))
+                            device_id=torch.device("cuda", world.device), timeout=timedelta(seconds=PATIENCE))
 
 
 def own_gpus(world):
@@ -40,6 +48,56 @@ def beside_nccl(run):
     dist.destroy_process_group()
     world.close()
     return 0 if right else 1
+
+
+@contextmanager
+def limited(seconds, what):
+    """End this process, and so all ranks, if the block takes longer. Lines that were written so far are in their file."""
+    def end():
+        print(f"HANG {what}: nothing for {seconds:.0f} s", flush=True)
+        os._exit(4)
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def guarded(world, name, budget, run, need=0.0):
+    """Whether ``run()`` was right; true where there is no time for it, which is said. What it raises is printed, and costs this case only.
+
+    Args:
+        need: seconds that it takes at least.
+    """
+    if any(world.allgather(budget.spent(name) or budget.short(name, need))):
+        return True
+    try:
+        with limited(PATIENCE, name):
+            return run()
+    except Exception as problem:
+        print(f"FAILED {name} on rank {world.rank}: {type(problem).__name__}: {problem}"[:600], flush=True)
+        return False
+    finally:
+        torch.cuda.empty_cache()
+
+
+def pace(world, variants, seconds, rounds, most=CALLS):
+    """(calls in a row, rounds) of ``interleaved`` that take about so many seconds: at most these, LEAST rounds at least."""
+    taken = []
+    for call in variants.values():
+        call()
+        torch.cuda.synchronize()
+        world.barrier()
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        taken.append(max(world.allgather(start.elapsed_time(end) * 1e3)))
+    calls = max(1, min(most, int(BATCH / max(taken))))
+    return calls, max(LEAST, min(rounds, int(seconds * 1e6 / (calls * sum(taken)))))
 
 
 def in_graph(call, calls):

@@ -23,13 +23,13 @@ SHARED = ("dtype", "ranks / GPUs", "TFLOP/s", "against", "its time", "ratio", "m
 EMPTY = "-"
 
 
-def newest(folder):
-    """The last line of every case (operator, shape, dtype, world, GPUs, layout, spread, baseline), in the order of first appearance."""
+def newest(folder, counts=lambda line: True):
+    """The last line that counts of every case (operator, shape, dtype, world, GPUs, layout, spread, baseline), in the order of first
+    appearance."""
     cases = {}
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
-            if line.strip():
-                r = json.loads(line)
+            if line.strip() and counts(r := json.loads(line)):
                 case = [r.get(key) for key in ("op", "dtype", "world", "gpus", "layout", "spread", "baseline")]
                 cases[(*case, *r["shape"])] = r
     return list(cases.values())
@@ -50,12 +50,14 @@ HEADLINES = {"gemm": [(2048,) * 3, (4096,) * 3, (8192,) * 3, (8192, 8192, 1024)]
              "attention": [(4, 16, 16, 8192, 128), (16, 16, 16, 1536, 128)], "grouped_gemm": [(8192, 32, 7168, 2048)],
              "gemm_all_reduce": [(8192, 8192, 4096)], "gemm_reduce_scatter": [(8192, 8192, 4096)], "all_gather_gemm": [(8192, 8192, 4096)],
              "all_reduce": [(32768,), (134217728,)], "all_gather": [(67108864,)], "reduce_scatter": [(134217728,)],
-             "all_to_all": [(134217728,)]}
+             "all_to_all": [(134217728,)], "ring_attention": [(1, 16, 16, 32768, 128), (16, 16, 16, 12288, 128)],
+             "ulysses_attention": [(1, 16, 16, 32768, 128), (16, 128, 128, 12288, 128)], "decode_attention": [(8, 32, 8, 32768, 128)],
+             "moe_layer": [(4096, 2, 8, 4096, 14336), (8192, 2, 8, 4096, 14336)], "all_reduce_rmsnorm": [(8, 8192), (512, 8192)]}
 
 
 def headlines(results):
     """The results for the README: bfloat16, against a rival, each operator's HEADLINES; no variants of operators, layouts and spreads."""
-    found = [r for r in results if r["dtype"] == "bfloat16" and (r.get("baseline") or "").startswith(RIVALS)
+    found = [r for r in results if r["dtype"] == "bfloat16" and (r.get("baseline") or "").startswith(RIVALS) and not r.get("not_run")
              and (r["op"].startswith("launch") or "(" not in r["op"]) and r.get("layout") != "nn" and r.get("spread") in (None, "even")
              and (r["op"] != "gemm" or r["world"] == 1)]
     largest = {}
@@ -84,7 +86,9 @@ COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broa
 SECTIONS = (
     ("gemm on one GPU, bfloat16", lambda r: _of("one", "gemm")(r) and r["dtype"] == "bfloat16"),
     ("gemm on one GPU, other dtypes", _of("one", "gemm")),
+    ("Attention over ranks, a GPU for each rank", _of("apart", "ring_attention", "ulysses_attention", "decode_attention")),
     ("Attention", lambda r: "attention" in r["op"]),
+    ("Experts over ranks, a GPU for each rank", _of("apart", "moe_layer")),
     ("Groups and experts", lambda r: r["op"].startswith(("grouped_gemm", "moe_"))),
     ("Products that communicate, a GPU for each rank", _of("apart", *PRODUCTS)),
     ("Collectives, a GPU for each rank", _of("apart", *COLLECTIVES)),
@@ -99,7 +103,8 @@ SECTIONS = (
 
 #: Fields that only some results have: what a call of the host is made of, the energy of a call.
 MORE = {"look_up_us": "look-up {:.1f} µs", "launch_us": "Python around the driver {:.1f} µs", "driver_us": "driver {:.1f} µs",
-        "in_a_graph_us": "in a graph {:.2f} µs", "millijoules": "{:.1f} mJ", "baseline_millijoules": "it {:.1f} mJ"}
+        "in_a_graph_us": "in a graph {:.2f} µs", "millijoules": "{:.1f} mJ", "baseline_millijoules": "it {:.1f} mJ",
+        "rival_compiled": "its small kernels by {}"}
 
 
 def more(r):
@@ -110,6 +115,8 @@ def more(r):
 def cells(r):
     """{column: text} of a result."""
     name, time = (r["baseline"], shown_time(r["baseline_us"])) if r.get("baseline_us") else (EMPTY, EMPTY)
+    if r.get("not_run"):
+        name = f"{r['baseline']}: not run, {r['not_run'].replace('|', '/')}"
     return {"operator": r["op"] + LAYOUTS.get(r.get("layout"), "") + SPREADS.get(r.get("spread"), ""),
             "shape": " x ".join(map(str, r["shape"])), "dtype": r["dtype"], "ranks / GPUs": f"{r['world']} / {r['gpus']}",
             "time": shown_time(r["time_us"]), "TFLOP/s": f"{r['tflops']:.0f}" if r.get("tflops") else EMPTY,

@@ -61,7 +61,9 @@ def jobs(folder, only, calls, cards):
             run = str(ROOT / "scripts" / "mps"), "run", "-n", str(ranks), "--"
             found.append(Job(f"{program} {ranks}", (*run, sys.executable, str(folder / f"{program}.py"), "--calls", str(calls)), "alone"))
     if cards > 1:
-        found.append(tests("several cards", "multigpu", folder, cards="all"))
+        found += [tests(f"several cards {test.removeprefix('test_')}", "multigpu", f"{file}::{test}", cards="all")
+                  for file in sorted(folder.glob("test_*.py")) if "multigpu" in file.read_text()
+                  for test in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)]
     return [job for job in found if not only or any(word in job.name for word in only)]
 
 
@@ -129,7 +131,8 @@ def run(todo, cards, args):
             print(f"[{len(ended):3d}/{len(todo)}] {job.how:11s} {job.seconds:6.1f} s  {job.name:24s} {job.said}", flush=True)
             with open(args.out / "jobs.jsonl", "a") as file:
                 file.write(json.dumps(asdict(job)) + "\n")
-    each = [str(card) for card in range(cards)]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(cards)))
+    each = visible.split(",")[:cards]
     for kind, places in (("shared", each * args.at_once), ("alone", each), ("all", [",".join(each)])):
         stage([job for job in todo if job.cards == kind], places, args, deadline, done)
     return ended
@@ -143,7 +146,7 @@ def main(argv=None):
     p.add_argument("--at-once", type=int, default=6, help="files of tests that share a card (default 6)")
     p.add_argument("--limit", type=float, default=240, help="seconds that a job may take (default 240)")
     p.add_argument("--seconds", type=float, default=3600, help="seconds for all of them; what does not fit is not started (default 3600)")
-    p.add_argument("--cards", type=int, help="how many to use (default: all)")
+    p.add_argument("--cards", type=int, help="how many to use (default: all that CUDA_VISIBLE_DEVICES leaves)")
     p.add_argument("--out", type=Path, default=Path("gpu-tests"), help="folder of the logs (default gpu-tests)")
     p.add_argument("--folder", type=Path, default=ROOT / "tests" / "gpu", help=argparse.SUPPRESS)
     args = p.parse_args(argv)

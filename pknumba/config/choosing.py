@@ -72,7 +72,8 @@ def best(m, n, k, num_sms, base=None, world=1, lines=(1, 1)):
     if not hasattr(base, "comm_sms") or getattr(base, "intra_sm", False):
         alone = len(base.clusters) > 1              # several sizes: a family whose blocks may share tiles
         fields = ranked(m, n, k, num_sms, lines)[0][1] if alone else _fastest(m, n, k, num_sms)[1]
-        return base.replace(**fields).fitted()
+        config = base.replace(**fields).fitted()
+        return config.suited(-(-m // config.tile_m) * -(-n // config.tile_n), num_sms, k, world)
     most = max(1, num_sms // 4)
 
     def time(comm):

@@ -120,6 +120,10 @@ class GemmConfig(Config):
         """With as many panels and stages as there is room for."""
         return self
 
+    def suited(self, tiles, sms, k, world):
+        """With what depends on how many tiles of depth k there are for that many SMs of each rank of a world."""
+        return self
+
     @property
     def shared_bytes(self):
         """Bytes of shared memory of a block."""

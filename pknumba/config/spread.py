@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..tiles import ITEMSIZE, SHARED_LIMIT
+from .choosing import hides_adds
 from .products import GemmConfig
 from .rules import insist
 
@@ -15,12 +16,14 @@ class GemmAllReduceConfig(GemmConfig):
     Attributes:
         comm_sms: SMs that communicate; the others compute. piece_m: rows that one communicator warp reduces at once.
         intra_sm: no SM only communicates: ranks send tiles to their owners, whose consumers add them to their own sums. comm_sms and
-            piece_m then do not matter.
+            piece_m then do not matter. pace_m: rows of a tile that a storer sends to another rank at once, waiting until they are written;
+            0: a whole panel, waiting until it is read.
     """
 
     comm_sms: int = 8
     piece_m: int = 8
     intra_sm: bool = False
+    pace_m: int = 0
 
     runtime: ClassVar[tuple] = ("comm_sms",)
     clusters: ClassVar[tuple] = (1,)
@@ -30,6 +33,22 @@ class GemmAllReduceConfig(GemmConfig):
     def traffic(self, m, n, k, world):
         """Bytes that a rank's communicators work on."""
         return m * n * ITEMSIZE[self.dtype]
+
+    def sent(self, world):
+        """How often an element of the product is sent to another rank, on average: to its owner, and from there to all."""
+        return 2 * (world - 1) / world
+
+    def suited(self, tiles, sms, k, world):
+        """In parts where SMs have several tiles: of the last, nothing hides that parts take longer. Smaller ones where the product is long
+        enough to hide what is sent, as was fastest between two H200s (benchmarks/results/multigpu.jsonl)."""
+        if not self.intra_sm or tiles <= 2 * sms:
+            return self
+        return self.replace(pace_m=32 if hides_adds(k, self.sent(world) * ITEMSIZE[self.dtype]) else 64)
+
+    @property
+    def paced(self):
+        """Parts of a panel that are sent one after the other."""
+        return self.tile_m // self.pace_m if self.pace_m else 1
 
     @property
     def pieces(self):
@@ -47,7 +66,9 @@ class GemmAllReduceConfig(GemmConfig):
         insist(self, [
             (self.comm_sms >= 1, f"comm_sms = {self.comm_sms}. At least one SM must communicate."),
             (self.piece_m >= 1 and self.tile_m % max(self.piece_m, 1) == 0, f"piece_m = {self.piece_m} of tile_m = {self.tile_m}. Pieces "
-             "are equal. Use a divisor.")])
+             "are equal. Use a divisor."),
+            (self.pace_m >= 0 and self.pace_m % 8 == 0 and self.tile_m % max(self.pace_m, 1) == 0, f"pace_m = {self.pace_m} of tile_m = "
+             f"{self.tile_m}. What is sent at once has a multiple of 8 rows. Use a divisor, or 0.")])
 
 
 @dataclass(frozen=True)
@@ -65,6 +86,10 @@ class GemmReduceScatterConfig(GemmAllReduceConfig):
     def rate(self):
         """Bytes of traffic per second of a communicating SM: measured on two H200s, benchmarks/results/multigpu.jsonl."""
         return 1.1e10 if self.adds else 1.7e10
+
+    def sent(self, world):
+        """To its owner."""
+        return (world - 1) / world
 
     def traffic(self, m, n, k, world):
         """Bytes that a rank's communicators work on: partial products, or what they add up to."""
@@ -84,13 +109,15 @@ class AllGatherGemmConfig(GemmConfig):
     Attributes:
         comm_sms: SMs that move shards; the others compute. chunk_m: rows of a chunk, which is tile_k columns wide.
         depth: chunks that a mover moves before it tells. intra_sm: movers are two more threads of every SM that computes, with a chunk of
-            shared memory each; comm_sms then does not matter.
+            shared memory each; comm_sms then does not matter. written: a mover waits until a chunk is written, not
+            merely read, before it moves the next.
     """
 
     comm_sms: int = 16
     chunk_m: int = 64
     depth: int = 8
     intra_sm: bool = False
+    written: bool = False
 
     runtime: ClassVar[tuple] = ("comm_sms", "depth")
     clusters: ClassVar[tuple] = (1,)
@@ -118,6 +145,10 @@ class AllGatherGemmConfig(GemmConfig):
         while cfg.shared_bytes > SHARED_LIMIT and cfg.c_stages + cfg.stages > 3:
             cfg = cfg.replace(c_stages=cfg.c_stages - 1) if cfg.c_stages > 1 else cfg.replace(stages=cfg.stages - 1)
         return cfg
+
+    def suited(self, tiles, sms, k, world):
+        """As of products whose sums are sent: chunks are small, and written one by one, where SMs have several tiles."""
+        return self.replace(written=True, chunk_m=32) if self.intra_sm and tiles > 2 * sms else self
 
     @property
     def strips(self):

@@ -60,6 +60,14 @@ class AllGatherGemm(LCSM, Gemm):
             load_async(s.b[stage], g.B, (task.col, k) if cfg.b_transposed else (k, task.col), s.ab_full[stage])
 
     @staticmethod
+    def pace(cfg, g, s, task):
+        """Until a chunk may be overwritten: what waits for the link in a block's copy engine holds up what the block loads."""
+        if cfg.written:
+            store_async_wait(0)
+        else:
+            store_async_read_wait(0)
+
+    @staticmethod
     def communicator(cfg, g, s, task):          # one thread: g.depth chunks of a band, through shared memory to a peer
         step, part = div(task.id, g.parts), mod(task.id, g.parts)
         peer = mod(i32(g.rank + 2 * g.world_size - g.skip - div(step, g.bands)), g.world_size)
@@ -71,7 +79,7 @@ class AllGatherGemm(LCSM, Gemm):
             load_async(s.chunk[task.part], g.shard, (row, div(part, cfg.strips) * g.depth + k), s.full[task.part])
             wait(s.full[task.part], phase)
             store_async(g.mail, (row, div(part, cfg.strips) * g.depth + k), s.chunk[task.part], peer)
-            store_async_read_wait(0)            # read: the chunk may be overwritten
+            AllGatherGemm.pace(cfg, g, s, task)
         store_async_wait(0)                     # written at the peer
         signal(g.arrived, i32(g.rank * g.bands + mod(step, g.bands)), peer)
 

@@ -1,8 +1,7 @@
 """GEMM + all-reduce: on every rank C = sum over ranks r of A_r @ B_r. C (M, N) is symmetric memory."""
 
 from ..config import GemmAllReduceConfig
-from ..primitives import (all_reduce, arrive, div, i32, mod, ring, signal, store_async, store_async_read_wait, store_async_wait, tile_coord,
-                          wait, wait_until)
+from ..primitives import all_reduce, arrive, div, i32, mod, ring, signal, store_async, store_async_wait, tile_coord, wait, wait_until
 from ..templates import LCSC, OwnedTiles, multiply
 from .gemm import Gemm
 from .gemm_reduce_scatter import GemmReduceScatterInside
@@ -54,8 +53,9 @@ class GemmAllReduceInside(GemmReduceScatterInside):
                 if mod(step + 1, g.sources) == 0:
                     col = task.col * cfg.panels + GemmReduceScatterInside.panel(cfg, g, step)
                     for peer in range(g.world_size):
-                        store_async(g.C, (task.row, col), s.c[stage], i32(peer))
-                    store_async_read_wait(0)
+                        for part in range(cfg.paced):
+                            store_async(g.C, (task.row * cfg.paced + part, col), s.c_parts[stage, part], i32(peer))
+                            GemmReduceScatterInside.pace(cfg, g, s, task)
                 arrive(s.sum_empty[stage])
 
 

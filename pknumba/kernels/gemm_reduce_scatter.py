@@ -5,7 +5,7 @@ from ..errors import ConfigError
 from ..primitives import (add_panel, arrive, div, expect, fence_async, i32, least, load_async, mod, reduce, ring, signal, store,
                           store_async, store_async_read_wait, store_async_wait, take, tile_coord, wait, wait_until)
 from ..templates import LCSC, LCSI, Added, OwnedRows, Scattered, multiply
-from ..tiles import Semaphore, shared
+from ..tiles import Semaphore, Tile, shared
 from .gemm import Gemm
 
 
@@ -66,7 +66,8 @@ class GemmReduceScatterInside(LCSI, Gemm):
     @staticmethod
     def shared(cfg):
         """The output's panels, once the others' tiles have left them, are a ring of what others sent for own tiles."""
-        return shared(**Gemm.shared(cfg)._asdict(), sum_empty=Semaphore(cfg.c_stages, by="storer"),
+        parts = Tile((cfg.c_stages, cfg.paced, cfg.tile_m // cfg.paced, cfg.panel_n), cfg.dtype, cfg.c_swizzle, over="c")
+        return shared(**Gemm.shared(cfg)._asdict(), c_parts=parts, sum_empty=Semaphore(cfg.c_stages, by="storer"),
                       sum_got=Semaphore(cfg.c_stages, by="communicator"), sum_full=Semaphore(cfg.c_stages, by="consumer"))
 
     @staticmethod
@@ -119,6 +120,14 @@ class GemmReduceScatterInside(LCSI, Gemm):
             arrive(s.c_turn[0])
 
     @staticmethod
+    def pace(cfg, g, s, task):
+        """Until more may be sent: what waits for the link in a block's copy engine holds up what the block loads."""
+        if cfg.paced > 1:
+            store_async_wait(0)
+        else:
+            store_async_read_wait(0)
+
+    @staticmethod
     def send(cfg, g, s, task):
         """A tile to its owner, once that has come to this call: it needs no more what it got last time."""
         wait_until(g.ready, task.peer, g.epoch)
@@ -126,8 +135,9 @@ class GemmReduceScatterInside(LCSI, Gemm):
         for p in range(cfg.panels):
             stage, phase = ring(task.turn * cfg.panels + p, cfg.c_stages)
             wait(s.c_full[stage], phase)
-            store_async(g.slots, (g.rank * g.per + number, p), s.c[stage], task.peer)
-            store_async_read_wait(0)
+            for part in range(cfg.paced):
+                store_async(g.slots, ((g.rank * g.per + number) * cfg.paced + part, p), s.c_parts[stage, part], task.peer)
+                GemmReduceScatterInside.pace(cfg, g, s, task)
             arrive(s.c_empty[stage])
         store_async_wait(0)                     # written at the owner, not merely read from shared memory
         signal(g.done, number, task.peer)

@@ -1,7 +1,7 @@
 """What kernels recorded of their roles: a ring of intervals in device memory, if the world was made with PKNUMBA_TIMELINE=1.
 
 Every warp of every block has a lane of its own of the newest ``ENTRIES`` intervals, so that recording needs no atomics. The clock is the
-GPU's nanosecond clock, which GPUs of one machine agree on to some microseconds.
+GPU's own nanosecond clock: two H200s of one machine were 2.4 ms apart.
 """
 
 import os

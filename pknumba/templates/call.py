@@ -164,7 +164,7 @@ def describe_hang(kernel, cfg, r):
     record = compiled(kernel, cfg)[1]
     role = ("?", "loader", "consumer", "storer", "communicator")[r.role if r.role < 5 else 0]
     at = f" at {record['sites'][r.site - 1]}" if 0 < r.site <= len(record["sites"]) else ""
-    who = f"{kernel.__name__}: rank {r.rank} block {r.block} {role}{at}"
+    who = f"{kernel.title or kernel.__name__}: rank {r.rank} block {r.block} {role}{at}"
     if r.kind & 255 == CHECK:
         value = r.seen - (r.seen >> 31 << 32)
         return f"{who}: {record['checks'][r.which]} is {value}; it must be from 0 to {r.expected - 1}"

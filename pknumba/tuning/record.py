@@ -2,6 +2,7 @@
 
 from ..errors import WorldError
 from ..interpreter.history import Event
+from ..kernels.clocks import clock_offsets
 from ..runtime.intervals import CODES
 
 __all__ = ["record", "events_of"]
@@ -24,7 +25,7 @@ def events_of(rank, intervals, start):
 
 
 def record(world, call):
-    """The events of one call, of all ranks, on every rank. Collective.
+    """The events of one call, of all ranks, on every rank; collective. Clocks of ranks' GPUs are compared first, and times are rank 0's.
 
     Args:
         world: made with PKNUMBA_TIMELINE=1. call: function of no arguments; it is called twice, and the second time counts.
@@ -38,11 +39,23 @@ def record(world, call):
     call()
     world.synchronize()
     world.barrier()
+    ahead = clock_offsets(world)
     ring.clear()
     world.barrier()
     call()
     world.synchronize()
     world.barrier()
     everyone = world.allgather(ring.read())
-    start = min((i.begin for found in everyone for i in found), default=0)
-    return [e for rank, found in enumerate(everyone) for e in events_of(rank, found, start)]
+    ahead = whole([min((i.begin for i in found), default=0) for found in everyone], ahead)
+    start = min((i.begin - ahead[rank] for rank, found in enumerate(everyone) for i in found), default=0)
+    return [e for rank, found in enumerate(everyone) for e in events_of(rank, found, start + ahead[rank])]
+
+
+def whole(begins, ahead):
+    """How far each rank's clock is ahead of rank 0's, where that is known within 2**32 ns, and calls began at about the same time.
+
+    Args:
+        begins: when each rank's call began by its own clock, 0 where it recorded nothing. ahead: as ``clock_offsets`` says.
+    """
+    turns = [round((begin - begins[0] - least) / 2**32) if begin and begins[0] else 0 for begin, least in zip(begins, ahead)]
+    return [least + turn * 2**32 for turn, least in zip(turns, ahead)]

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from pknumba.config import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, best
+from pknumba.config import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, GemmReduceScatterConfig, best
+from pknumba.errors import ConfigError
 from pknumba.runtime.arrays import ArrayInfo
 from pknumba.templates.matrices import _lines
 
@@ -61,3 +62,19 @@ def test_family_and_other_fields_are_kept():
     base = GemmConfig(dtype="float16", b_transposed=False)
     cfg = best(4096, 4096, 4104, 132, base, lines=(2, 2))
     assert (cfg.dtype, cfg.b_transposed) == ("float16", False) and np.prod(cfg.b_shape) == 64 * cfg.tile_n
+
+
+def test_what_is_sent_in_parts():
+    """Smaller parts where the depth hides them, whole panels where each SM has a tile or two; as config.best launches."""
+    def chosen(family, m, n, k, world=2):
+        return best(m, n, k, 132, family(intra_sm=True), world)
+    assert chosen(GemmAllReduceConfig, 8192, 8192, 4096).pace_m == 32 and chosen(GemmAllReduceConfig, 4096, 4096, 2048).pace_m == 64
+    assert chosen(GemmReduceScatterConfig, 4096, 4096, 2048).pace_m == 32 and chosen(GemmReduceScatterConfig, 8192, 8192, 1024).pace_m == 64
+    for family in (GemmAllReduceConfig, GemmReduceScatterConfig):
+        assert chosen(family, 2048, 2048, 1024).pace_m == 0 and best(8192, 8192, 4096, 132, family(), 2).pace_m == 0
+        for pace_m, fault in ((12, "multiple of 8"), (48, "Use a divisor"), (-8, "or 0")):
+            with pytest.raises(ConfigError, match=fault):
+                family(intra_sm=True, pace_m=pace_m).check()
+    large, small = chosen(AllGatherGemmConfig, 8192, 8192, 4096), chosen(AllGatherGemmConfig, 2048, 2048, 1024)
+    assert (large.written, large.chunk_m, small.written) == (True, 32, False)
+    assert not best(8192, 8192, 4096, 132, AllGatherGemmConfig(), 2).written, "SMs of their own wait for nothing else"

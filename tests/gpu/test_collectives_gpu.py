@@ -6,6 +6,7 @@ import pytest
 import pknumba
 from pknumba import CommConfig
 from pknumba.errors import HangError
+from pknumba.kernels.clocks import clock_offsets
 from pknumba.runtime import driver
 
 from ..kernels.collectives import DTYPES, numbers
@@ -252,3 +253,16 @@ def test_a_rank_that_does_not_come(algorithm, word):
 def test_processes_under_mps(size):
     """1,000 calls of each operator, every rank a process of its own, all on one GPU by CUDA IPC."""
     under_mps(size, "many_collectives.py", 280)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_clocks(size):
+    """The same on every rank, and the same again; ranks that share a GPU share its clock."""
+    def main(world):
+        return world.device, [clock_offsets(world) for _ in range(3)]
+    devices, found = zip(*ranks(size, main))
+    assert all(each == found[0] for each in found)
+    spread = np.ptp(found[0], axis=0)
+    assert (spread < 20_000).all(), f"nanoseconds that one call differs from another: {spread}"
+    for device, ahead in zip(devices, found[0][0]):
+        assert device != devices[0] or abs(ahead) < 20_000, found[0]

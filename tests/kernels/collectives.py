@@ -13,7 +13,6 @@ from pknumba.config import CommConfig
 
 DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype(np.float16), "float32": np.dtype(np.float32),
           "int32": np.dtype(np.int32)}
-POLICIES, COMPLETIONS = ("fifo", "random", "pct", "starve"), ("eager", "random", "late")
 SIZES = (1, 2, 3, 4, 8)
 #: Few pieces for each warp, few warps, pieces of 512 bytes: small arrays are cut as large ones are.
 TOY = CommConfig(blocks=2, warps=2, unroll=1)
@@ -21,11 +20,6 @@ TOY = CommConfig(blocks=2, warps=2, unroll=1)
 SHAPES = ((0,), (1,), (7,), (8,), (9,), (333,), (1, 1), (3, 5), (64, 40), (2, 0, 3), (5, 1, 37))
 KINDS = ("ordinary", "symmetric")
 _POISON, _GUARD = 113, 17
-
-
-def schedule(seed):
-    """Options of the session: every policy with every way of completing, in twelve seeds."""
-    return dict(seed=seed, policy=POLICIES[seed % 4], completion=COMPLETIONS[seed % 3])
 
 
 def numbers(rng, shape, dtype):

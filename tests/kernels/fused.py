@@ -12,11 +12,14 @@ from greenlet import getcurrent
 from pknumba import interpreter as cpu
 from pknumba.templates.call import InterpretedCall, Matrix, Workspace
 
+from . import harness
+from .harness import schedule
+
 SMALL = dict(tile_m=16, tile_n=32, tile_k=16, stages=3, c_stages=2, group_m=3, dtype="float32", comm_sms=1)
-POLICIES, COMPLETIONS = ("fifo", "random", "pct", "starve"), ("eager", "random", "late")
 #: (m, n, k): whole tiles and shares; shares that end within a tile, that are smaller than one, that are empty; tails everywhere.
 SHAPES = ((64, 64, 32), (63, 31, 15), (50, 33, 17), (1, 1, 1), (40, 72, 50), (130, 20, 1), (5, 40, 33), (97, 32, 40))
 _TOYS = {}
+__all__ = ["toy", "variants", "schedule", "run", "guarded", "Shared", "SHAPES"]
 
 
 def toy(kernel, **changes):
@@ -34,18 +37,7 @@ def toy(kernel, **changes):
 
 def variants(kernel):
     """Configurations that differ in all that a role can see."""
-    found = []
-    for i, (consumers, ping_pong) in enumerate(((2, False), (2, True), (1, False), (3, False))):
-        for b_transposed in (True, False):
-            for stages in (2, 3, 4):
-                found.append(toy(kernel, consumers=consumers, ping_pong=ping_pong, b_transposed=b_transposed, stages=stages,
-                                 tile_m=24 if consumers == 3 else 16, c_stages=1 + (i + stages) % 4, group_m=1 + stages % 3))
-    return found
-
-
-def schedule(seed):
-    """Options of the session: every policy with every way of completing, in twelve seeds."""
-    return dict(seed=seed, policy=POLICIES[seed % 4], completion=COMPLETIONS[seed % 3])
+    return harness.variants(kernel, toy)
 
 
 def guarded(shape):

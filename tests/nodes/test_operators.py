@@ -7,7 +7,8 @@ import pknumba
 from pknumba import World
 from pknumba.errors import ConfigError, ShapeError, UnsupportedError, WorldError
 
-from ..kernels.collectives import TOY, play, schedule
+from ..kernels.collectives import TOY, play
+from ..kernels.harness import schedule
 from ..kernels.definitions import DEFINITIONS
 from .cases import CASES, EXCHANGES, collective, everything, products
 

@@ -52,7 +52,11 @@ def cases():
         yield pytest.param(SlicedGemm, GemmConfig(**f), id=f"SlicedGemm-{f['tile_n']}-{f['slices']}")
     for kernel in (GemmAllReduceInside, GemmReduceScatterInside, AllGatherGemm):
         for i, f in enumerate(({}, *SHIPPED)):
-            yield named(kernel, f, dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0, intra_sm=True)
+            more = dict(dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0, intra_sm=True)
+            parts = dict(written=True, chunk_m=32) if kernel is AllGatherGemm else dict(pace_m=(32, 64)[i // 2 % 2])
+            yield named(kernel, {**f, **parts}, **more)                         # as where SMs have several tiles
+            if i % 2:
+                yield named(kernel, f, **more)
     for kernel in (GemmAllReduce, GemmAllToAll, ColumnsAndRows, GemmReduceScatter, AllGatherGemm):
         some = 2 if kernel in (GemmReduceScatter, AllGatherGemm) else 4
         fields = dict(SHIPPED[0], b_transposed=False), dict(dtype="float16"), dict(SHIPPED[2]), dict(SHIPPED[5], b_transposed=False)

@@ -52,11 +52,13 @@ def test_tables_and_plots_from_lines_alone(bench, tmp_path, capsys):
         shutil.copy(FOLDER / "results" / name, tmp_path)
     line = dict(world=2, gpus=1, dtype="bfloat16", shape=[2], time_us=1.0, ratio=None, rel_error=None, card="H200", commit="c",
                 command="python x", op="micro: tma store", layout="SMs", points=[[1, 9.0, 100.0], [8, 4.0, 330.0]])
-    (tmp_path / "micro.jsonl").write_text(json.dumps(line) + "\n")
+    attention = {**line, "op": "ring_attention", "gpus": 2, "layout": "full", "shape": [1, 16, 16, 8192, 128], "tflops": 600.0,
+                 "baseline": "NCCL ring", "baseline_us": 1.5}
+    (tmp_path / "micro.jsonl").write_text(json.dumps(line) + "\n" + json.dumps(attention) + "\n")
     assert bench.main(["--report", "--results", str(tmp_path)]) == 0
     assert "| gemm" in capsys.readouterr().out
     drawn = {p.stem for p in tmp_path.glob("*.png")}
-    assert drawn == {"model_exposed", "gemm_ratios", "communicating_sms", "bandwidth"}
+    assert drawn == {"model_exposed", "gemm_ratios", "communicating_sms", "bandwidth", "attention_lengths"}
     assert all(p.read_bytes()[:4] == b"\x89PNG" for p in tmp_path.glob("*.png"))
 
 

@@ -52,7 +52,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 def test_how_they_end(run, tmp_path):
     status, said, how = run(TOYS, "--cards", "2")
-    assert status == 1 and how == {"good": "passed", "bad": "failed", "none": "nothing", "several cards": "passed"}
+    assert status == 1 and how == {"good": "passed", "bad": "failed", "none": "nothing", "several cards pair": "passed"}
     assert "2 passed, 1 failed" in said and "assert 1 == 2" in (tmp_path / "out" / "bad.log").read_text()
 
 

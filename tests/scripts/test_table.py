@@ -64,6 +64,26 @@ def test_sections(table, tmp_path):
     assert "Others" in text and "juggling" in text and text.count("tma store") == 1
 
 
+def test_rivals_over_ranks(table, tmp_path):
+    """Layers over GPUs have sections of their own, a row for each rival; one that did not run is named with its reason, until it does."""
+    apart = {**LINE, "world": 2, "gpus": 2}
+    ring = {**apart, "op": "ring_attention", "shape": [1, 16, 16, 32768, 128], "layout": "causal", "baseline": "NCCL ring"}
+    gone = {**ring, "baseline": "NCCL all-gather", "baseline_us": None, "ratio": None, "not_run": "RuntimeError: a | b"}
+    layer = {**apart, "op": "moe_layer", "shape": [64, 2, 8, 64, 64], "baseline": "torch and NCCL", "rival_compiled": "eager"}
+    symmetric = {**apart, "op": "gemm_reduce_scatter", "baseline": "torch symm_mem"}
+    lines = [ring, gone, {**ring, "gpus": 1, "baseline": None, "baseline_us": None, "ratio": None}, layer, symmetric]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    parts = {part.splitlines()[0]: part for part in table.sections(tmp_path).split("### ")[1:]}
+    assert list(parts) == ["Attention over ranks, a GPU for each rank", "Attention", "Experts over ranks, a GPU for each rank",
+                           "Products that communicate, a GPU for each rank"]
+    first = parts["Attention over ranks, a GPU for each rank"]
+    assert "| NCCL all-gather: not run, RuntimeError: a / b | - | - |" in first and "| NCCL ring | 10.0 µs | 1.00 |" in first
+    assert "ring_attention, causal" in first and "more its small kernels by eager" in parts["Experts over ranks, a GPU for each rank"]
+    assert [r["baseline"] for r in table.headlines([ring, gone])] == ["NCCL ring"]
+    (tmp_path / "b.jsonl").write_text(json.dumps({**gone, "baseline_us": 12.0, "not_run": None}) + "\n")
+    assert "not run" not in table.sections(tmp_path) and "| NCCL all-gather | 12.0 µs |" in table.sections(tmp_path)
+
+
 def test_replaced(table):
     text = f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n"
     new = table.replaced(text, "| new |")

@@ -7,7 +7,7 @@ import pytest
 from pknumba import Gemm, GemmReduceScatter, World
 from pknumba.errors import WorldError
 from pknumba.runtime import intervals
-from pknumba.tuning.record import events_of, record
+from pknumba.tuning.record import events_of, record, whole
 
 
 def ring(*entries):
@@ -28,6 +28,13 @@ def test_events_of_a_ring():
         (0, 250, "wait", "rank 2 SM   7 consumer 1"), (50, 60, "copy", "rank 2 SM   8 loader"),
         (100, 150, "mma", "rank 2 SM   7 consumer 0"),
         (300, 309, "access", "rank 2 SM 131 communicator 9")]
+
+
+def test_clocks_that_are_far_apart():
+    """Signals say how far, but for whole turns of 32 bits; a rank that recorded nothing keeps what they said."""
+    far = 3 * 2**32
+    assert whole([10_000, 10_000 + 2_400_000, 12_000 - far, 0], [0, 2_399_000, 1500, 7]) == [0, 2_399_000, 1500 - far, 7]
+    assert whole([0, 500], [0, 9]) == [0, 9]
 
 
 def test_a_world_that_records_nothing_says_so():

@@ -1,0 +1,65 @@
+"""The call of a kernel that compares the clocks of ranks' GPUs: its loop, its arrays, and what the notes of two ranks say."""
+
+import numpy as np
+
+from ..config import CommConfig
+from ..primitives import i32
+from ..tiles import Task
+from .call import describe_hang
+from .geometry import View
+from .transfers import DeviceComm, InterpretedComm, Workspace
+
+#: Exchanges with each rank; the quickest counts.
+ROUNDS = 64
+
+
+def to_and_fro(kernel, communicate):
+    """Exchanges of rank 0 with every other rank in turn, by the first warp. ``task.id``: number of the exchange, ``task.owner``: that rank,
+    ``task.step``: how many signals have gone each way when it is over."""
+    def drive(cfg, g, s, part, place, places):
+        if place == 0:
+            for i in range(g.rounds * (g.world_size - 1)):
+                peer = i32(1 + i // g.rounds)
+                communicate(cfg, g, s, Task(i32(i), i32(0), i32(0), peer, i32(g.base + i % g.rounds + 1)))
+    return drive
+
+
+def notes(kernel, world):
+    """What every rank noted, (ranks, exchanges, 2) uint32; collective."""
+    rounds, key = ROUNDS, ("workspace", kernel)
+    cfg = CommConfig(blocks=1, warps=1, unroll=1, dtype="int32")
+    if key not in world.cache:
+        made = {n: world.counters(f"{kernel.operator}.{n}", world.size) for n in kernel.counters}
+        context = world.context(names=lambda record: describe_hang(kernel, cfg, record)) if world.executor == "gpu" else None
+        world.cache[key] = Workspace(made, context, {"base": 0})
+    workspace = world.cache[key]
+    numbers, length = {"rounds": rounds, "base": workspace.kept["base"]}, 2 * max(1, rounds * (world.size - 1))
+    workspace.kept["base"] += rounds
+    if world.executor == "interpreter":
+        seen = np.zeros(length, np.int32)
+        views = {"seen": View(arrays=[seen if r == world.rank else None for r in range(world.size)])}
+        InterpretedComm(kernel, world, cfg, views, numbers, workspace).fire(0, None)
+    else:
+        from ..runtime import DeviceArray
+        seen = DeviceArray.empty((length,), "int32", world.device)
+        world.barrier()                                     # kernels are loaded: who comes last is waited for by spinning
+        DeviceComm(kernel, world, cfg, {"seen": View(seen.pointer)}, numbers, workspace).fire(world.stream, None)
+        world.synchronize()
+        seen = seen.get()
+    return np.stack(world.allgather(np.asarray(seen))).view(np.uint32).reshape(world.size, -1, 2)
+
+
+def offsets(noted):
+    """Nanoseconds by which each rank's clock is ahead of rank 0's, within 2**31, of ``notes``.
+
+    Rank 0 sent at a and had its answer at b of its clock, and the other rank answered at c of its own: c is (a + b) / 2 of rank 0's, wrong
+    by half of b - a at most. The exchange with the least b - a says most.
+    """
+    size, found = len(noted), [0]
+    for peer in range(1, size):
+        mine = slice((peer - 1) * ROUNDS, peer * ROUNDS)
+        sent, back, seen = noted[0, mine, 0], noted[0, mine, 1], noted[peer, mine, 0]
+        best = int(np.argmin(back - sent))                                              # uint32: differences are right across a wrap
+        ahead = int(seen[best] - sent[best]) - int(back[best] - sent[best]) // 2
+        found.append((ahead + 2**31) % 2**32 - 2**31)
+    return found
