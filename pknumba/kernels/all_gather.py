@@ -13,9 +13,12 @@ class AllGatherParcels(Parcels):
     operator = "all_gather"
 
     @staticmethod
-    def communicator(cfg, g, s, task):
+    def send(cfg, g, s, task):
         send_box(g.inbox, g.X, task.id, g.box, task.step, g.arrived)
-        take_boxes(g.Y, g.inbox, task.id, g.box, task.step, g.arrived)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        take_boxes(g.Y, g.inbox, g.X, task.id, g.box, task.step, g.arrived)
 
 
 class AllGatherPush(Push):

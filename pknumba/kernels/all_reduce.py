@@ -1,8 +1,8 @@
 """All-reduce: out = x_0 + x_1 + ... (or min, or max) on every rank."""
 
 from ..errors import ConfigError, UnsupportedError
-from ..primitives import copy_box, i32, mod, reduce_box, reduce_packets, send_packets
-from ..templates import Comm, Packets, communicate
+from ..primitives import copy_box, i32, mod, reduce_box, reduce_boxes, send_box
+from ..templates import Comm, Parcels, communicate
 from ..templates.agreement import links
 from ..templates.comm import sent_at_once
 from ..templates.geometry import Box, Form
@@ -17,7 +17,7 @@ class AllReducePush(Push):
     write to it at once.
     """
 
-    operator, in_place, most, again, meets, waves = "all_reduce", True, 4, True, False, 4
+    operator, in_place, most, combines, again, meets, waves = "all_reduce", True, 4, True, True, False, 4
     tensors, symmetric = ("X", "S", "T", "Y"), ("S", "T")
 
     @staticmethod
@@ -29,7 +29,7 @@ class AllReducePush(Push):
     @staticmethod
     def copy_out(cfg, g, s, task):
         """The piece of every rank, which lies here, to all."""
-        reduce_box(g.T, g.S, task.id, g.box, cfg.unroll, cfg.op, g.rank, 0, True, False, None, True)
+        reduce_box(g.T, g.S, task.id, g.box, cfg.unroll, cfg.op, g.rank, 0, True, False, None, True, cfg.ahead)
 
     @staticmethod
     def finish(cfg, g, s, task):
@@ -71,7 +71,7 @@ class AllReducePush(Push):
 class AllReduce(Comm):
     """Two shots: a rank combines every piece that it owns over all ranks, and writes the result to all of them."""
 
-    operator, in_place, most, push = "all_reduce", True, 4, AllReducePush
+    operator, in_place, most, combines, push = "all_reduce", True, 4, True, AllReducePush
     tensors, symmetric = ("X", "S", "T", "Y"), ("S", "T")
 
     @staticmethod
@@ -82,7 +82,8 @@ class AllReduce(Comm):
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        reduce_box(g.T, g.S, i32(task.id * g.world_size + g.rank), g.box, cfg.unroll, cfg.op, 0, 0, True, cfg.multicast)
+        reduce_box(g.T, g.S, i32(task.id * g.world_size + g.rank), g.box, cfg.unroll, cfg.op, 0, 0, True, cfg.multicast, None, False,
+                   cfg.ahead)
 
     @staticmethod
     def copy_out(cfg, g, s, task):
@@ -140,7 +141,8 @@ class ReadBack(AllReduce):
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        reduce_box(g.T, g.S, i32(task.id * g.world_size + g.rank), g.box, cfg.unroll, cfg.op)
+        reduce_box(g.T, g.S, i32(task.id * g.world_size + g.rank), g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, False,
+                   cfg.ahead)
 
     @staticmethod
     def copy_out(cfg, g, s, task):
@@ -151,27 +153,18 @@ class ReadBack(AllReduce):
                 copy_box(g.Y, g.T, i32(task.id * g.world_size + owner), g.box, cfg.unroll, 0, 0, owner)
 
 
-class OneShot(Packets):
+class OneShot(Parcels):
     """Every rank sends all it has to all, in packets that need no signal, and combines what it gets."""
 
     operator, in_place, form = "all_reduce", True, AllReduce.form
-    tensors, symmetric = ("X", "inbox", "Y"), ("inbox",)
-    numbers = {"count": 1, "pieces": 1}
+
+    @staticmethod
+    def send(cfg, g, s, task):
+        send_box(g.inbox, g.X, task.id, g.box, task.step, g.arrived)
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        send_packets(g.inbox, g.X, task.id, g.count, task.step, g.arrived)
-        reduce_packets(g.Y, g.inbox, task.id, g.count, task.step, g.arrived, cfg.op)
-
-    @classmethod
-    def values(kernel, call):
-        """Pieces of 256 bytes."""
-        return dict(count=call.box.elements, pieces=-(-call.form_bytes // 256))
-
-    @classmethod
-    def views(kernel, call, x, out, y):
-        """Two arrays and the inbox."""
-        return dict(X=call.private(call.x, call.box.x), inbox=call.inbox(), Y=call.private(y, call.box.y))
+        reduce_boxes(g.Y, g.inbox, g.X, task.id, g.box, task.step, g.arrived, cfg.op)
 
 
 def all_reduce(world, x, *, op="sum", out=None, config=None, stream=None):

@@ -2,21 +2,21 @@
 
 from ..config import NormConfig
 from ..errors import ConfigError, DTypeError
-from ..primitives import copy_box, i32, mod, normalise, over_warps, reduce_box, reduce_packets, send_packets, squares
+from ..primitives import copy_box, i32, mod, normalise, over_warps, reduce_box, reduce_boxes, send_box, squares
 from ..templates import Comm, communicate, counted_rows, meeting_rows
+from ..templates.agreement import links
 from ..templates.collected import like, rows_of_rank
-from ..templates.geometry import Form, Rows
+from ..templates.comm import SMALL, sent_at_once
+from ..templates.fast import is_symmetric
+from ..templates.geometry import Form, PIECE, Rows
 from ..tiles import Tile, shared
-
-#: Bytes that one rank sends at most in one shot, all peers together: beyond it two shots move less.
-ONE_SHOT = 512 * 1024
 
 
 class AllReduceRmsNorm(Comm):
     """Two shots: pieces of each row are combined by their owners, who add the residual and write h to all ranks; each rank then
     normalises its copy."""
 
-    operator, config, in_place, most = "all_reduce_rmsnorm", NormConfig, True, 4
+    operator, config, in_place, most, combines = "all_reduce_rmsnorm", NormConfig, True, 4, True
     tensors, symmetric = ("X", "S", "T", "residual", "H", "weight", "Y"), ("S", "T")
     numbers = {"box": 5, "pieces": 1, "rows": 1, "owned": 1}
 
@@ -35,7 +35,7 @@ class AllReduceRmsNorm(Comm):
         first = mod(i32(task.id + g.rank), g.world_size)
         for mine in range(task.part, g.owned, cfg.warps):
             piece = i32(first + g.world_size * mine)            # the last may lie beyond the row: nothing is moved then
-            reduce_box(g.T, g.S, piece, g.box, cfg.unroll, "sum", task.id, task.id, True, False, g.residual)
+            reduce_box(g.T, g.S, piece, g.box, cfg.unroll, "sum", task.id, task.id, True, False, g.residual, False, cfg.ahead)
 
     @staticmethod
     def finish(cfg, g, s, task):
@@ -79,12 +79,18 @@ class AllReduceRmsNorm(Comm):
     def variant(kernel, call, cfg):
         """One shot for few rows."""
         cfg = cfg.replace(eps=float(call.arguments["eps"]))
-        few = call.form_bytes * call.box.rows * call.world.size <= ONE_SHOT
-        if cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto":
-            kernel = OneShotRmsNorm
-        kernel, cfg = super().variant(call, cfg.replace(algorithm="auto"))
-        small = call.given is None and cfg.warps < kernel.config().warps            # blocks, of which several are on an SM
-        return kernel, cfg.replace(unroll=2) if small else cfg
+        few = call.form_bytes * call.box.rows * call.world.size <= sent_at_once(call.world)
+        chosen = OneShotRmsNorm if cfg.algorithm == "one-shot" or few and cfg.algorithm == "auto" else kernel
+        return super(AllReduceRmsNorm, chosen).variant(call, cfg.replace(algorithm="auto"))
+
+    @classmethod
+    def fitted(kernel, call, cfg, many):
+        """Small blocks, several on an SM, where there are rows enough: while some wait or read, others write."""
+        small = call.box.rows >= call.least_sms() if links(call.world) else many
+        if not small:
+            return cfg.replace(unroll=1, ahead=kernel.at_once(call, 1))
+        unroll = 4 if links(call.world) and call.world.size == 2 else 2
+        return cfg.replace(unroll=unroll, warps=SMALL, ahead=kernel.at_once(call, unroll) if links(call.world) else 4)
 
     @classmethod
     def copies(kernel, x_symmetric, out_symmetric, residual, weight, h_symmetric):
@@ -99,8 +105,12 @@ class AllReduceRmsNorm(Comm):
 
     @classmethod
     def blocks(kernel, call, numbers):
-        """A row each, as far as there are SMs: as ``Comm.blocks``."""
-        return min(numbers["rows"], kernel.most_blocks(call))
+        """A row each, as far as there is room: as ``Comm.blocks``. Over links two rows at most, though that take more blocks: some then
+        read and write memory while others wait for links."""
+        rows, most = numbers["rows"], kernel.most_blocks(call)
+        if links(call.world) and call.cfg.warps <= SMALL:
+            most = max(call.least_sms() * 16 // call.cfg.warps, rows // 2)
+        return min(rows, most)
 
     @classmethod
     def views(kernel, call, x, out, y):
@@ -124,29 +134,34 @@ class OneShotRmsNorm(AllReduceRmsNorm):
     """Every rank sends its rows to all, in packets that need no signal, and makes h by itself."""
 
     tensors, symmetric = ("X", "inbox", "residual", "H", "weight", "Y"), ("inbox",)
-    counters, numbers = ("calls", "arrived"), {"box": 5, "count": 1, "pieces": 1, "rows": 1}
+    counters, numbers = ("calls", "arrived"), {"box": 5, "pieces": 1, "rows": 1}
 
     @staticmethod
     def send(cfg, g, s, task):
         """A row of this rank."""
         for piece in range(task.part, g.pieces, cfg.warps):
-            send_packets(g.inbox, g.X, i32(piece), g.count, task.step, g.arrived, task.id, g.rows)
+            send_box(g.inbox, g.X, i32(piece), g.box, task.step, g.arrived, task.id, None, task.id, g.rows)
 
     @staticmethod
     def communicator(cfg, g, s, task):
         for piece in range(task.part, g.pieces, cfg.warps):
-            reduce_packets(g.H, g.inbox, i32(piece), g.count, task.step, g.arrived, "sum", task.id, g.rows, g.residual)
+            reduce_boxes(g.H, g.inbox, g.X, i32(piece), g.box, task.step, g.arrived, "sum", task.id, task.id, g.rows, g.residual)
 
     @staticmethod
     def finish(cfg, g, s, task):
-        """A row of h."""
-        total = over_warps(s.sums, task.part, squares(g.H, g.box, task.id, task.part, cfg.warps, cfg.unroll))
-        normalise(g.Y, g.H, g.weight, g.box, task.id, task.part, cfg.warps, cfg.unroll, total, cfg.eps)
+        """A row of h, in pieces as large as those that came: a lane reads what it wrote itself."""
+        total = over_warps(s.sums, task.part, squares(g.H, g.box, task.id, task.part, cfg.warps, 3))
+        normalise(g.Y, g.H, g.weight, g.box, task.id, task.part, cfg.warps, 3, total, cfg.eps)
 
     @classmethod
     def driver(kernel, role):
         """No handshake."""
         return lambda communicate, _: counted_rows(kernel, communicate)
+
+    @classmethod
+    def fitted(kernel, call, cfg, many):
+        """As many warps as there are: a row is to be over soon."""
+        return cfg
 
     @classmethod
     def copies(kernel, *symmetric):
@@ -155,8 +170,8 @@ class OneShotRmsNorm(AllReduceRmsNorm):
 
     @classmethod
     def values(kernel, call):
-        """Pieces of 256 bytes."""
-        return dict(box=call.box.numbers, count=call.box.elements, pieces=-(-call.form_bytes // 256), rows=call.box.rows)
+        """Pieces of a row."""
+        return dict(box=call.box.numbers, pieces=-(-call.box.numbers[-1] // PIECE), rows=call.box.rows)
 
     @classmethod
     def count(kernel, counter, size, blocks, pieces):
@@ -196,4 +211,4 @@ def all_reduce_rmsnorm(world, x, residual, weight, *, eps=1e-6, out=None, residu
     """
     out, h = (like(x) if given is None else given for given in (out, residual_out))
     normed = communicate(AllReduceRmsNorm, world, x, out, config, stream, (residual, weight, h), eps=eps)
-    return normed, getattr(h, "local", h)
+    return normed, h.local if is_symmetric(h) else h

@@ -15,11 +15,14 @@ class AllToAllParcels(Parcels):
     operator = "all_to_all"
 
     @staticmethod
-    def communicator(cfg, g, s, task):
-        for i in range(g.world_size):
+    def send(cfg, g, s, task):
+        for i in range(1, g.world_size):
             peer = mod(g.rank + i, g.world_size)
             send_box(g.inbox, g.X, task.id, g.box, task.step, g.arrived, peer, peer)
-        take_boxes(g.Y, g.inbox, task.id, g.box, task.step, g.arrived)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        take_boxes(g.Y, g.inbox, g.X, task.id, g.box, task.step, g.arrived, g.rank)
 
 
 class AllToAllPush(Push):

@@ -9,12 +9,12 @@ from ..templates.geometry import Form
 class Reduce(Comm):
     """The root reads everyone's array and combines it in rank order."""
 
-    operator, in_place, rooted, most = "reduce", True, True, 4
+    operator, in_place, rooted, most, combines = "reduce", True, True, 4, True
 
     @staticmethod
     def communicator(cfg, g, s, task):
         if g.rank == g.root:
-            reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op)
+            reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, False, cfg.ahead)
 
     @classmethod
     def form(kernel, size, shape, op, root):

@@ -7,6 +7,9 @@ from ..templates.collected import axis_of, share_of
 from ..templates.geometry import Form
 from ..templates.push import Push
 
+#: Bytes of a rank's share from which on symmetric arrays are written too.
+WRITTEN = 256 << 20
+
 
 class ReduceScatterParcels(Parcels):
     """Every rank sends each its share, and combines what it gets."""
@@ -14,17 +17,20 @@ class ReduceScatterParcels(Parcels):
     operator = "reduce_scatter"
 
     @staticmethod
-    def communicator(cfg, g, s, task):
-        for i in range(g.world_size):
+    def send(cfg, g, s, task):
+        for i in range(1, g.world_size):
             peer = mod(g.rank + i, g.world_size)
             send_box(g.inbox, g.X, task.id, g.box, task.step, g.arrived, peer, peer)
-        reduce_boxes(g.Y, g.inbox, task.id, g.box, task.step, g.arrived, cfg.op)
+
+    @staticmethod
+    def communicator(cfg, g, s, task):
+        reduce_boxes(g.Y, g.inbox, g.X, task.id, g.box, task.step, g.arrived, cfg.op, g.rank)
 
 
 class ReduceScatterPush(Push):
     """Every rank writes each its share, to memory of the world, and combines what it got."""
 
-    operator, most, waves = "reduce_scatter", 4, 4
+    operator, most, combines, waves = "reduce_scatter", 4, True, 8
     tensors, symmetric = ("X", "S", "Y"), ("S",)
 
     @staticmethod
@@ -36,12 +42,13 @@ class ReduceScatterPush(Push):
     @staticmethod
     def copy_out(cfg, g, s, task):
         """The piece of every rank, which lies here."""
-        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, True)
+        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, True, cfg.ahead)
 
     @classmethod
     def suits(kernel, call):
-        """Over links, for ordinary arrays, which need no copy then; symmetric ones are read in less time than sums of what came take."""
-        return not call.x_symmetric and links(call.world)
+        """Over links, for ordinary arrays, which need no copy then, and for very large ones, of which some blocks combine what came while
+        others write. Other symmetric ones are read in less time."""
+        return links(call.world) and (not call.x_symmetric or call.form_bytes >= WRITTEN)
 
     @classmethod
     def prepare(kernel, call):
@@ -61,11 +68,11 @@ class ReduceScatterPush(Push):
 class ReduceScatter(Comm):
     """A rank reads its share, a slot of everyone's array, and combines it in rank order."""
 
-    operator, most, small, push = "reduce_scatter", 4, ReduceScatterParcels, ReduceScatterPush
+    operator, most, combines, small, push = "reduce_scatter", 4, True, ReduceScatterParcels, ReduceScatterPush
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, g.rank)
+        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, g.rank, False, False, None, False, cfg.ahead)
 
     @classmethod
     def form(kernel, size, shape, op, axis):

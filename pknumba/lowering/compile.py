@@ -71,8 +71,8 @@ def _compiling():
                 setattr(m, name, value)
 
 
-def compile_entry(entry, parameters, threads, name):
-    """Compile ``entry(parameters)`` for blocks of that many threads.
+def compile_entry(entry, parameters, threads, name, blocks=1):
+    """Compile ``entry(parameters)`` for blocks of that many threads, of which an SM has registers for as many as ``blocks``.
 
     Nothing but LTO IR may be linked: any PTX or object file makes the assembler ignore setmaxnreg and serialize wgmma.
 
@@ -80,7 +80,7 @@ def compile_entry(entry, parameters, threads, name):
     Raises: CompileError when the assembler spills or reports a performance loss.
     """
     start = time.perf_counter()
-    lto = _frontend(entry, parameters, threads, name, "ltoir")
+    lto = _frontend(entry, parameters, threads, name, "ltoir", blocks)
     middle = time.perf_counter()
     cubin, log = _link(lto, name)
     record = _read_log(log, cubin)
@@ -98,7 +98,7 @@ def _listed(boxes):
     return {name: [list(b) for b in found] for name, found in boxes.items()}
 
 
-def _frontend(entry, parameters, threads, name, output):
+def _frontend(entry, parameters, threads, name, output, blocks=1):
     """numba's part. What a role or a lowering got wrong comes out as ContractError, anything else as CompileError."""
     entry.__name__ = entry.__qualname__ = name
     BOXES.clear()
@@ -108,7 +108,7 @@ def _frontend(entry, parameters, threads, name, output):
     with _compiling(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Could not find source")      # of the entry, which has none
         try:
-            return cuda.compile(entry, types.void(parameters), device=False, abi="numba", cc=ARCH, launch_bounds=(threads, 1),
+            return cuda.compile(entry, types.void(parameters), device=False, abi="numba", cc=ARCH, launch_bounds=(threads, blocks),
                                 output=output, lineinfo=variant.lines())[0]
         except Exception as error:              # noqa: B902 - numba's own, or whatever a wrong argument did to a lowering
             raise blame(name, error) from error

@@ -53,6 +53,11 @@ class Plan:
     def threads(self):
         return 128 * self.roles["consumer"].workers + 128 if "consumer" in self.roles else 32 * self.roles["communicator"].workers
 
+    @property
+    def blocks(self):
+        """Blocks that an SM must have registers for: small ones of 512 threads in all, where warps only communicate."""
+        return 512 // self.threads if "consumer" not in self.roles and self.threads <= 128 else 1
+
 
 def _globals_type(plan, role):
     """The named tuple ``g`` as that role sees it."""
@@ -237,7 +242,7 @@ def make_entry(plan):
 
 def build(plan):
     """Compile a plan. Returns (cubin, record); the record holds what a launch needs and what the assembler said."""
-    cubin, record = compile_entry(*make_entry(plan), plan.threads, plan.name)
+    cubin, record = compile_entry(*make_entry(plan), plan.threads, plan.name, plan.blocks)
     record.update(threads=plan.threads, fields=list(plan.fields), tensors=dict(plan.tensors), counters=list(plan.counters),
                   numbers=dict(plan.numbers), semaphores={n: [at, d.n] for n, (at, d) in plan.places.items() if isinstance(d, Semaphore)})
     return cubin, record

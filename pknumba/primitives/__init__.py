@@ -10,7 +10,6 @@ from .index import div, i32, least, mod, most, ring, tile_coord
 from .meetings import announce, await_all, tick, times
 from .mma import accumulator, as_operand, mma, mma_wait
 from .multimem import all_reduce, broadcast, reduce, take
-from .packets import reduce_packets, send_packets
 from .routing import add_up, deal, drop, put, tally
 from .parcels import reduce_boxes, send_box, take_boxes
 from .rows import normalise, over_warps, squares
@@ -29,9 +28,9 @@ __all__ = ["accumulator", "activate", "add_up", "all_reduce", "announce", "arriv
            "broadcast", "carry", "cast", "climb", "col_max", "col_sum", "copy_box", "deal", "div", "drop", "entry", "exp2", "expect",
            "fence_async", "fill", "fill_rows", "i32", "keep_epoch", "least", "load", "load_async",
            "load_multicast", "load_ragged_async", "load_rows", "log2", "look", "mask", "maximum", "minimum", "mma", "mma_wait", "mod",
-           "most", "normalise", "over_warps", "post", "put", "record", "reduce", "reduce_box", "reduce_boxes", "reduce_packets",
+           "most", "normalise", "over_warps", "post", "put", "record", "reduce", "reduce_box", "reduce_boxes",
            "reduce_shares", "rescale", "ring", "row_max", "row_numbers", "row_shares", "row_sum", "row_total", "send_box",
-           "send_packets", "signal", "signal_all", "squares", "stamp", "store", "store_add_async", "store_async", "store_async_read_wait",
+           "signal", "signal_all", "squares", "stamp", "store", "store_add_async", "store_async", "store_async_read_wait",
            "store_async_wait", "store_max_async", "store_min_async", "store_ragged_async", "store_rows", "store_shares", "sync", "take",
            "take_boxes", "tally", "tick", "tile_coord", "times", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until", "weigh"]
 __all__ += ["add_panel"]

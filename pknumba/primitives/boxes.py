@@ -99,7 +99,8 @@ def _(to, source, number, box, unroll, to_slot, slot, peer, to_peer, everywhere)
 
 
 @primitive(scope="warp")
-def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, everywhere=False, multicast=False, more=None, here=False):
+def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, everywhere=False, multicast=False, more=None, here=False,
+               ahead=4):
     """A piece of a box: that of slot ``slot`` of every rank's ``source``, combined, to slot ``to_slot`` of ``to``.
 
     Floating-point numbers are combined in float32 in rank order, whoever does it, and rounded once; integers wrap.
@@ -110,6 +111,7 @@ def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, eve
         multicast: constant; the switch adds and distributes whole units, in an order of its own, through the tensors' multicast
             addresses. Not for int32, and of float32 sums only.
         more: tensor of this rank whose slot ``slot`` is combined last, before rounding; None: there is none.
+        ahead: constant, units that a lane has on the way at once: of ``ahead // unroll`` ranks, of one at least.
         here: constant; combine slots 0, 1, ... of this rank's ``source``, as many as ranks, in place of one slot of every rank's.
 
     Raises ContractError for another op or tensors of two dtypes.
@@ -126,13 +128,15 @@ def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, eve
 
 
 @reduce_box.lowering
-def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast, more, here):
+def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast, more, here, ahead):
     op, everywhere, here = (constant(x, f"reduce_box: {n}") for x, n in ((op, "op"), (everywhere, "everywhere"), (here, "here")))
     multicast, given = constant(multicast, "reduce_box: multicast"), hasattr(more, "ident")
     _check("reduce_box", op, to, source, *([more] if given else []), multicast=multicast)
     u = Units("reduce_box", to.dtype, constant(unroll, "reduce_box: unroll"))
 
-    def emit(p, to_at, source_at, number, box, _, __, to_slot, slot, ___, ____, more_at, _____):
+    many = max(1, constant(ahead, "reduce_box: ahead") // u.unroll)
+
+    def emit(p, to_at, source_at, number, box, _, __, to_slot, slot, ___, ____, more_at, _____, ______):
         tensors = [source_at, to_at] + ([more_at] if given else [])
         aligned = u.all_aligned(p, tensors)
         (offsets, targets, *rest), left = u.places(p, box, number, tensors)
@@ -141,8 +145,8 @@ def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast,
             words = u.load(p, u.multicast(p, source_at, slot), offsets, whole, u.switch("ld_reduce", op))
             values = u.values(p, words)
         else:
-            ahead = max(1, 4 // u.unroll)                       # as many loads in flight for few units as for many
-            values = _total(p, u, op, source_at, None if here else slot, lambda base: u.values(p, u.load(p, base, offsets, whole)), ahead)
+            values = _total(p, u, op, source_at, None if here else slot,
+                            lambda base, there: u.load(p, base, offsets, [p.b.and_(there, x) for x in whole]), many)
         if given:
             own = u.values(p, u.load(p, u.base(p, more_at, slot), rest[0], whole))
             values = [u.combine(p, op, a, b) for a, b in zip(values, own)]
@@ -166,31 +170,37 @@ def _reduce_elements(p, u, op, unit, tensors, slots, everywhere):
     for i in p.loop(unit.left):
         far = p.wide(p.scale(i, u.itemsize))
         start, target, *own = (p.b.add(place, far) for place in places)
-        total, = _total(p, u, op, source_at, slots[2], lambda base: [u.value(p, u.load_element(p, p.b.add(base, start)))], 1)
+        total, *_ = _total(p, u, op, source_at, slots[2], lambda base, _: [u.load_element(p, p.b.add(base, start))], 1)
         for at, place in zip(more, own):
             total = u.combine(p, op, total, u.value(p, u.load_element(p, p.b.add(u.base(p, at, slots[1]), place))))
         for base in _targets(p, u, to_at, slots[0], everywhere):
             u.store_element(p, p.b.add(base, target), u.bits(p, total))
 
 
-def _total(p, u, op, source_at, slot, load, ahead):
-    """What load(address of a rank's slot) gives, combined over the ranks in their order. Of ``ahead`` ranks it is loaded at once.
-    slot: None for this rank's slots, one from each."""
-    def base(rank):
-        return u.base(p, source_at, rank) if slot is None else u.base(p, source_at, slot, rank)
+def _total(p, u, op, source_at, slot, load, many):
+    """The numbers of the words load(address of a rank's slot, whether there is such a rank), combined over the ranks in their order. Of
+    ``many`` ranks they are loaded before the first is used. slot: None for this rank's slots, one from each."""
+    world, = p.tensor(source_at, "world")
 
-    values = load(base(p.const(0)))
+    def group(first):
+        ranks = [p.b.add(first, p.const(k)) for k in range(many)]
+        there = [p.b.icmp_unsigned("<", r, world) for r in ranks]
+        places = [p.b.select(here, r, p.const(0)) for here, r in zip(there, ranks)]
+        bases = [u.base(p, source_at, r) if slot is None else u.base(p, source_at, slot, r) for r in places]
+        return list(zip(there, [load(base, here) for here, base in zip(there, bases)]))
+
+    def add(sums, found):
+        for here, words in found:
+            sums = [p.b.select(here, u.combine(p, op, a, b), a) for a, b in zip(sums, u.values(p, words))]
+        return sums
+
+    (_, words), *found = group(p.const(0))
+    values = add(u.values(p, words), found)
     total = u.variable(p, len(values))
     p.b.store(p.pack(values), total)
-    world, = p.tensor(source_at, "world")
-    for turn in p.loop(p.b.udiv(p.b.add(world, p.const(ahead - 2)), p.const(ahead))):
-        ranks = [p.b.add(p.scale(turn, ahead), p.const(1 + k)) for k in range(ahead)]
-        inside = [p.b.icmp_unsigned("<", r, world) for r in ranks]
-        parts = [load(base(p.b.select(here, r, p.const(0)))) for here, r in zip(inside, ranks)]
-        sums = p.elements(p.b.load(total))
-        for here, more in zip(inside, parts):
-            sums = [p.b.select(here, u.combine(p, op, a, b), a) for a, b in zip(sums, more)]
-        p.b.store(p.pack(sums), total)
+    for turn in p.loop(p.b.udiv(p.b.sub(world, p.const(1)), p.const(many))):
+        found = group(p.scale(p.b.add(turn, p.const(1)), many))
+        p.b.store(p.pack(add(p.elements(p.b.load(total)), found)), total)
     return p.elements(p.b.load(total))
 
 

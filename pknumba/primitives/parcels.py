@@ -1,202 +1,208 @@
 """Boxes in packets: small boxes of any layout go to their readers with flags that travel with the data (see ``packets``).
 
-A unit of a box, 16 bytes, is two packets. A rank has an inbox of two halves with a slot for each source. A piece is 32 units; in a slot
-the first packets of its units lie together, then the second ones, so that a warp writes and reads whole lines.
+A piece is 96 units of a box, three of each lane. What a rank has for itself goes into no packet: it is read where it lies. A message may be
+several rows, each a slot of its tensor; an inbox then has as many in each slot.
 """
 
 from ..interpreter import read, write
 from ..lowering import constant, need, primitive
 from .boxes import OPS, _runs, _span, combined
-from .packets import await_packets, store_packet
+from .packets import PIECE, UNITS, await_packets, inside, packet_place, store_packets
 from .units import UNIT, Units
 
 #: Sources that a lane polls for at once.
-SOURCES = 4
+SOURCES = 2
 
 
 def _parts(box, number, dtype):
     """(run of neighbouring elements in the box, element of the slot where it begins) of a piece."""
-    width, at = UNIT // dtype.itemsize, 32 * number
-    for run in _runs(box, number, 1, dtype):
+    width, at = UNIT // dtype.itemsize, PIECE * number
+    for run in _runs(box, number, UNITS, dtype):
         yield run, at * width
         at += -(-run[2] // width)
 
 
-def _slot(inbox, source, box, call):
-    """Element where the slot of a source, of whole pieces, begins for that call."""
-    return (call % 2 * inbox.world_size + source) * -(-int(box[4]) // 32) * 32 * (UNIT // inbox.dtype.itemsize)
+def _taken(inbox, source, rank, run, first, box, call, row, rows):
+    """What of a run lies in the inbox of a rank, in the slot of a source for that call; ``first``: where it begins."""
+    size, elements = inbox.dtype.itemsize, -(-int(box[4]) // PIECE) * PIECE * (UNIT // inbox.dtype.itemsize)
+    slot = (call % 2 * inbox.world_size + source) * rows + row
+    return inbox.span((slot * elements + first) * size, run[2], rank)
 
 
-def _number(counters, source, number):
+def _number(counters, source, number, row, rows):
     """Number of the counter that stands for a piece's flags."""
-    return source * (len(counters.arrays[counters.rank]) // counters.world_size) + number
+    pieces = len(counters.arrays[counters.rank]) // counters.world_size
+    return source * pieces + row * (pieces // rows) + number
 
 
 @primitive(scope="warp")
-def send_box(inbox, source, number, box, call, arrived, slot=0, peer=None):
-    """A piece of slot ``slot`` of this rank's ``source`` to its slot in the inbox of rank ``peer``, with the number of the call.
+def send_box(inbox, source, number, box, call, arrived, slot=0, peer=None, row=0, rows=1):
+    """A piece of slot ``slot`` of this rank's ``source`` to its slot in the inbox of another rank, with the number of the call.
 
     Args:
-        inbox: symmetric, for 2 * world_size boxes of whole pieces. source, number, box: as in ``copy_box``, for pieces of 32 units.
-        call: how many calls there were, this one included. arrived: counters that stand for the flags on the interpreter, a number
-            for each source and piece. peer: None for every rank.
+        inbox: symmetric, for 2 * world_size boxes (times rows) of whole pieces. source, number, box: as in ``copy_box``, for pieces of 96
+            units. call: how many calls there were, this one included. arrived: counters that stand for the flags on the interpreter, a
+            number for each source and piece. peer: which; None for every other rank. row, rows: which row of a message of how many.
 
-    PTX: ld.relaxed.sys.global.v4.b32, or element by element; st.relaxed.sys.global.v2.b64 twice.
+    PTX: ld.relaxed.sys.global.v4.b32, or element by element; st.relaxed.sys.global.b128 four times.
     """
-    ranks = range(inbox.world_size) if peer is None else (peer,)
+    ranks = [r for r in range(inbox.world_size) if r != inbox.rank] if peer is None else (peer,)
     for run, first in _parts(box, number, source.dtype):
         values = read(_span(source, slot, run))
         for rank in ranks:
-            write(inbox.span((_slot(inbox, inbox.rank, box, call) + first) * source.dtype.itemsize, len(values), rank), values)
+            write(_taken(inbox, inbox.rank, rank, run, first, box, call, row, rows), values)
     for rank in ranks:
-        arrived.add(rank, _number(arrived, arrived.rank, number), 1)
+        arrived.add(rank, _number(arrived, arrived.rank, number, row, rows), 1)
 
 
 @send_box.lowering
-def _(inbox, source, number, box, call, arrived, slot, peer):
-    u, every = Units("send_box", source.dtype), getattr(peer, "name", "") == "none"
+def _(inbox, source, number, box, call, arrived, slot, peer, row, rows):
+    u, every = Units("send_box", source.dtype, UNITS), getattr(peer, "name", "") == "none"
 
-    def emit(p, inbox_at, source_at, number, box, call, _, slot, peer):
+    def emit(p, inbox_at, source_at, number, box, call, _, slot, peer, row, rows):
         world, rank, table = p.tensor(inbox_at, "world", "rank", "peers")
-        unit, index = _unit(p, u, box, number)
-        with p.when(p.b.icmp_unsigned(">", unit.left, p.const(0))):
-            words = _load(p, u, source_at, unit, slot)
-            far = _place(p, call, world, rank, box, index)
-            for turn in p.loop(world if every else p.const(1)):
-                target = p.b.urem(p.b.add(turn, rank), world) if every else peer
-                base = p.b.add(p.field(p.i64, p.b.add(table, p.wide(p.b.shl(target, p.const(3)))), 0), far)
-                store_packet(p, base, words[:2], call)
-                store_packet(p, p.b.add(base, p.const(32 * UNIT, p.i64)), words[2:], call)
+        (offsets,), left = u.places(p, box, number, (source_at,))
+        words = _load(p, u, u.base(p, source_at, slot), offsets, left, u.aligned(p, source_at))
+        far = packet_place(p, call, world, rank, _pieces(p, box), number, row, rows)
+        for turn in p.loop(p.b.sub(world, p.const(1)) if every else p.const(1)):
+            target = _after(p, rank, turn, world) if every else peer
+            inbox = p.field(p.i64, p.b.add(table, p.wide(p.b.shl(target, p.const(3)))), 0)
+            store_packets(p, p.b.add(inbox, far), words, call, inside(p, left))
     return emit
 
 
 @primitive(scope="warp")
-def take_boxes(to, inbox, number, box, call, arrived):
-    """That piece of every rank's box, waited for, to slot r of this rank's ``to`` for rank r.
+def take_boxes(to, inbox, source, number, box, call, arrived, slot=0):
+    """That piece of every rank's box, waited for, to slot r of this rank's ``to`` for rank r: its own from slot ``slot`` of ``source``.
 
     Args:
-        to, number, box: as in ``copy_box``. inbox, call, arrived: as in ``send_box``.
+        to, number, box: as in ``copy_box``. inbox, source, call, arrived: as in ``send_box``.
 
     On the device a wait longer than the world's limit records who waited for what and leaves; the host raises HangError.
 
-    PTX: ld.relaxed.sys.global.v2.b64 of several ranks in a loop bounded by %globaltimer; st.relaxed.sys.global.v4.b32, or element by
+    PTX: ld.relaxed.sys.global.b128 of several ranks in a loop bounded by %globaltimer; st.relaxed.sys.global.v4.b32, or element by
     element.
     """
-    for source in range(inbox.world_size):
-        arrived.wait(_number(arrived, source, number), call)
+    for rank in range(inbox.world_size):
+        if rank != inbox.rank:
+            arrived.wait(_number(arrived, rank, number, 0, 1), call)
         for run, first in _parts(box, number, to.dtype):
-            write(_span(to, source, run), read(inbox.span((_slot(inbox, source, box, call) + first) * to.dtype.itemsize, run[2])))
+            own = rank == inbox.rank
+            write(_span(to, rank, run), read(_span(source, slot, run) if own else _taken(inbox, rank, None, run, first, box, call, 0, 1)))
 
 
 @take_boxes.lowering
-def _(to, inbox, number, box, call, arrived):
-    u = Units("take_boxes", to.dtype)
+def _(to, inbox, source, number, box, call, arrived, slot):
+    u = Units("take_boxes", to.dtype, UNITS)
 
-    def emit(p, to_at, inbox_at, number, box, call, _):
-        unit, index = _unit(p, u, box, number)
-        for ranks, insides, words in _received(p, arrived, inbox_at, box, call, unit, index):
-            for rank, inside, four in zip(ranks, insides, words):
-                with p.when(inside):
-                    _store(p, u, to_at, unit, rank, four)
+    def emit(p, to_at, inbox_at, source_at, number, box, call, _, slot):
+        (targets, offsets), left = u.places(p, box, number, (to_at, source_at))
+        own, aligned = _load(p, u, u.base(p, source_at, slot), offsets, left, u.aligned(p, source_at)), u.aligned(p, to_at)
+        none, one = p.const(0), p.const(1)
+        for ranks, there, words in _received(p, arrived, inbox_at, box, call, number, none, one, left, own):
+            for rank, some, twelve in zip(ranks, there, words):
+                with p.when(some):
+                    _store(p, u, u.base(p, to_at, rank), targets, left, aligned, twelve)
     return emit
 
 
 @primitive(scope="warp")
-def reduce_boxes(to, inbox, number, box, call, arrived, op="sum"):
-    """That piece of every rank's box, waited for and combined in rank order as in ``reduce_box``, to slot 0 of this rank's ``to``.
+def reduce_boxes(to, inbox, source, number, box, call, arrived, op="sum", slot=0, row=0, rows=1, more=None):
+    """That piece of every rank's box, waited for and combined in rank order as in ``reduce_box``, to slot ``row`` of this rank's ``to``.
 
     Args:
-        to, inbox, number, box, call, arrived: as in ``take_boxes``. op: constant, "sum", "min" or "max".
+        to, inbox, source, number, box, call, arrived, slot: as in ``take_boxes``. op: constant, "sum", "min" or "max". row, rows: as in
+            ``send_box``. more: tensor of this rank whose slot ``row`` is combined last, before rounding; None: there is none.
 
     PTX: as ``take_boxes``; add, min or max.
     """
     runs = list(_parts(box, number, to.dtype))
-    parts = [[] for _ in runs]
-    for source in range(inbox.world_size):
-        arrived.wait(_number(arrived, source, number), call)
-        for found, (run, first) in zip(parts, runs):
-            found.append(read(inbox.span((_slot(inbox, source, box, call) + first) * to.dtype.itemsize, run[2])))
-    for found, (run, _) in zip(parts, runs):
-        write(_span(to, 0, run), combined(op, found))
+    found = [[] for _ in runs]
+    for rank in range(inbox.world_size):
+        if rank != inbox.rank:
+            arrived.wait(_number(arrived, rank, number, row, rows), call)
+        for parts, (run, first) in zip(found, runs):
+            own = rank == inbox.rank
+            parts.append(read(_span(source, slot, run) if own else _taken(inbox, rank, None, run, first, box, call, row, rows)))
+    for parts, (run, _) in zip(found, runs):
+        write(_span(to, row, run), combined(op, parts + ([] if more is None else [read(_span(more, row, run))])))
 
 
 @reduce_boxes.lowering
-def _(to, inbox, number, box, call, arrived, op):
-    op = constant(op, "reduce_boxes: op")
+def _(to, inbox, source, number, box, call, arrived, op, slot, row, rows, more):
+    op, given = constant(op, "reduce_boxes: op"), hasattr(more, "ident")
     need(op in OPS, f"reduce_boxes: op = {op!r}. It must be one of {', '.join(OPS)}.")
-    u = Units("reduce_boxes", to.dtype)
+    u = Units("reduce_boxes", to.dtype, UNITS)
 
-    def emit(p, to_at, inbox_at, number, box, call, *_):
-        unit, index = _unit(p, u, box, number)
-        total = u.variable(p, u.width)
-        for ranks, insides, words in _received(p, arrived, inbox_at, box, call, unit, index):
+    def emit(p, to_at, inbox_at, source_at, number, box, call, _, __, slot, row, rows, more_at):
+        tensors = [to_at, source_at] + ([more_at] if given else [])
+        (targets, offsets, *last), left = u.places(p, box, number, tensors)
+        own = _load(p, u, u.base(p, source_at, slot), offsets, left, u.aligned(p, source_at))
+        total = u.variable(p, UNITS * u.width)
+        for ranks, there, words in _received(p, arrived, inbox_at, box, call, number, row, rows, left, own):
             sums = p.elements(p.b.load(total))
-            for rank, inside, four in zip(ranks, insides, words):
-                values, start = u.values(p, four), p.b.icmp_unsigned("==", rank, p.const(0))
-                more = [p.b.select(start, b, u.combine(p, op, a, b)) for a, b in zip(sums, values)]
-                sums = [p.b.select(inside, m, a) for m, a in zip(more, sums)]
+            for rank, some, twelve in zip(ranks, there, words):
+                values, start = u.values(p, twelve), p.b.icmp_unsigned("==", rank, p.const(0))
+                added = [p.b.select(start, b, u.combine(p, op, a, b)) for a, b in zip(sums, values)]
+                sums = [p.b.select(some, m, a) for m, a in zip(added, sums)]
             p.b.store(p.pack(sums), total)
-        with p.when(p.b.icmp_unsigned(">", unit.left, p.const(0))):
-            _store(p, u, to_at, unit, p.const(0), u.words(p, p.elements(p.b.load(total))))
+        sums = p.elements(p.b.load(total))
+        for places in last:                     # not before the wait: there are no registers for it
+            words = _load(p, u, u.base(p, more_at, row), places, left, u.aligned(p, more_at))
+            sums = [u.combine(p, op, a, b) for a, b in zip(sums, u.values(p, words))]
+        _store(p, u, u.base(p, to_at, row), targets, left, u.aligned(p, to_at), u.words(p, sums))
     return emit
 
 
-def _unit(p, u, box, number):
-    """(the lane's unit of a piece, its number in the box)."""
-    index = p.b.add(p.lane(), p.scale(number, 32))
-    return u.unit(p, box, index), index
+def _after(p, rank, turn, world):
+    """The rank ``turn + 1`` after that one, around the world."""
+    target = p.b.add(p.b.add(turn, rank), p.const(1))
+    return p.b.select(p.b.icmp_unsigned(">=", target, world), p.b.sub(target, world), target)
 
 
-def _place(p, call, world, source, box, index):
-    """Bytes from an inbox's start to the first packet of a unit; the second is 32 packets further."""
-    b, many = p.b, p.const(2 * 32 * UNIT, p.i64)
-    slot = b.add(b.mul(b.and_(call, p.const(1)), world), source)
-    pieces = b.mul(p.wide(slot), p.wide(b.lshr(b.add(box[4], p.const(31)), p.const(5))))
-    return b.add(b.mul(b.add(pieces, p.wide(b.lshr(index, p.const(5)))), many), p.wide(p.scale(b.and_(index, p.const(31)), UNIT)))
+def _pieces(p, box):
+    """How many pieces a box has."""
+    return p.b.udiv(p.b.add(box[4], p.const(PIECE - 1)), p.const(PIECE))
 
 
-def _received(p, arrived, inbox_at, box, call, unit, index):
-    """``for ranks, insides, words in _received(...)``: emit the code for some ranks, whether there are such, and their four words."""
-    own, world = p.tensor(inbox_at, "pointer", "world")
-    shared, many = p.shared_base(), SOURCES
-    with p.when(p.b.icmp_unsigned(">", unit.left, p.const(0))):
-        for turn in p.loop(p.b.udiv(p.b.add(world, p.const(many - 1)), p.const(many))):
-            first = p.scale(turn, many)
-            ranks = [p.b.add(first, p.const(i)) for i in range(many)]
-            insides = [p.b.icmp_unsigned("<", r, world) for r in ranks]
-            sources = [p.b.select(inside, r, first) for inside, r in zip(insides, ranks)]
-            units = [p.b.add(own, _place(p, call, world, r, box, index)) for r in sources]
-            places = [place for at in units for place in (at, p.b.add(at, p.const(32 * UNIT, p.i64)))]
-            pairs = await_packets(p, arrived.role, arrived, shared, places, [r for r in sources for _ in (0, 1)], call)
-            yield ranks, insides, [pairs[2 * i] + pairs[2 * i + 1] for i in range(many)]
+def _received(p, arrived, inbox_at, box, call, number, row, rows, left, own):
+    """``for ranks, there, words in _received(...)``: emit the code for some ranks, whether there are such, and their twelve words each:
+    ``own`` of this one."""
+    start, world, me = p.tensor(inbox_at, "pointer", "world", "rank")
+    shared, pieces, some = p.shared_base(), _pieces(p, box), inside(p, left)
+    for turn in p.loop(p.b.udiv(p.b.add(world, p.const(SOURCES - 1)), p.const(SOURCES))):
+        ranks = [p.b.add(p.scale(turn, SOURCES), p.const(i)) for i in range(SOURCES)]
+        there = [p.b.icmp_unsigned("<", r, world) for r in ranks]
+        sent = [p.b.and_(here, p.b.not_(p.b.icmp_unsigned("==", r, me))) for here, r in zip(there, ranks)]
+        places = [p.b.add(start, packet_place(p, call, world, p.b.select(here, r, p.const(0)), pieces, number, row, rows))
+                  for here, r in zip(sent, ranks)]
+        wanted = [[p.b.and_(here, one) for one in some] for here in sent]
+        found = await_packets(p, arrived, shared, places, wanted, ranks, call)
+        yield ranks, there, [[p.b.select(here, a, b) for a, b in zip(words, own)] for here, words in zip(sent, found)]
 
 
-def _load(p, u, tensor_at, unit, slot):
-    """The four words of a unit; elements beyond its end are zero."""
-    base, offset = u.base(p, tensor_at, slot), u.offset(p, tensor_at, unit)
-    whole = u.whole(p, unit.left, u.aligned(p, tensor_at))
-    words = p.variable(p.array(p.i32, 4), [0] * 4)
-    with p.when(whole):
-        p.b.store(p.pack(u.load(p, base, [offset], [whole])), words)
-    with p.when(p.b.not_(whole)):
-        for e in range(u.width):
-            with p.when(p.b.icmp_signed(">", unit.left, p.const(e))):
-                bits = u.load_element(p, p.b.add(p.b.add(base, offset), p.const(e * u.itemsize, p.i64)))
-                word, shift = divmod(e * u.itemsize, 4)
-                held = p.elements(p.b.load(words))
-                held[word] = p.b.or_(held[word], p.b.shl(bits, p.const(8 * shift)))
-                p.b.store(p.pack(held), words)
+def _load(p, u, base, offsets, left, aligned):
+    """The twelve words of a lane's units; elements beyond a unit's end are zero."""
+    whole = [u.whole(p, n, aligned) for n in left]
+    words = p.variable(p.array(p.i32, 4 * UNITS), [0] * 4 * UNITS)
+    p.b.store(p.pack(u.load(p, base, offsets, whole)), words)
+    for i in range(UNITS):
+        with p.when(_partly(p, left[i], whole[i])):
+            held = p.elements(p.b.load(words))
+            held[4 * i:4 * i + 4] = u.load_elements(p, p.b.add(base, offsets[i]), left[i])
+            p.b.store(p.pack(held), words)
     return p.elements(p.b.load(words))
 
 
-def _store(p, u, tensor_at, unit, slot, words):
-    """Four words to a unit; elements beyond its end are not written."""
-    base, offset = u.base(p, tensor_at, slot), u.offset(p, tensor_at, unit)
-    whole = u.whole(p, unit.left, u.aligned(p, tensor_at))
-    u.store(p, base, [offset], [whole], words)
-    with p.when(p.b.not_(whole)):
-        for e in range(u.width):
-            with p.when(p.b.icmp_signed(">", unit.left, p.const(e))):
-                word, shift = divmod(e * u.itemsize, 4)
-                at = p.b.add(p.b.add(base, offset), p.const(e * u.itemsize, p.i64))
-                u.store_element(p, at, p.b.lshr(words[word], p.const(8 * shift)))
+def _store(p, u, base, offsets, left, aligned, words):
+    """Twelve words to a lane's units; elements beyond a unit's end are not written."""
+    whole = [u.whole(p, n, aligned) for n in left]
+    u.store(p, base, offsets, whole, words)
+    for i in range(UNITS):
+        with p.when(_partly(p, left[i], whole[i])):
+            u.store_elements(p, p.b.add(base, offsets[i]), left[i], words[4 * i:4 * i + 4])
+
+
+def _partly(p, left, whole):
+    """Whether a unit has elements that do not move as one vector."""
+    return p.b.and_(p.b.icmp_unsigned(">", left, p.const(0)), p.b.not_(whole))

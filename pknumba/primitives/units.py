@@ -58,27 +58,78 @@ class Units:
     def places(self, p, box, piece, tensors):
         """The lane's units of a piece: ([their offsets in each of the tensors], elements of each).
 
-        Where a piece lies in one row, that row is looked for once: divisions for each unit cost more than the moves.
+        Where a piece lies in one row, or in rows that are equally far apart, its place is looked for once: divisions for each unit cost
+        more than the moves.
         """
         b, n = p.b, self.unroll
         first = p.scale(piece, 32 * n)
-        index, begin = self._find(p, box, first)
-        straight = b.or_(b.icmp_unsigned("<=", b.add(begin, p.const(32 * n)), box[2]), b.icmp_unsigned("==", box[2], box[4]))
         found = [p.variable(p.array(p.i64, n), [0] * n) for _ in tensors]
         lefts = p.variable(p.array(p.i32, n), [0] * n)
         numbers = [b.add(b.add(first, p.lane()), p.const(32 * i)) for i in range(n)]
-        with p.when(straight):
+
+        def keep(ats, offsets):
+            b.store(p.pack([self._left(p, box, x, at) for x, at in zip(numbers, ats)]), lefts)
+            for slot, tensor_at in zip(found, tensors):
+                b.store(p.pack(offsets(tensor_at)), slot)
+
+        def from_start(index, begin):
             at = b.add(begin, p.lane())
-            b.store(p.pack([self._left(p, box, x, b.add(at, p.const(32 * i))) for i, x in enumerate(numbers)]), lefts)
-            for slot, tensor_at in zip(found, tensors):
-                start = self.offset(p, tensor_at, Unit(index, self._bytes(p, at), None))
-                b.store(p.pack([b.add(start, p.const(32 * UNIT * i, p.i64)) for i in range(n)]), slot)
-        with p.when(b.not_(straight)):
-            units = [self.unit(p, box, x) for x in numbers]
-            b.store(p.pack([x.left for x in units]), lefts)
-            for slot, tensor_at in zip(found, tensors):
-                b.store(p.pack([self.offset(p, tensor_at, x) for x in units]), slot)
+            keep([b.add(at, p.const(32 * i)) for i in range(n)], lambda tensor_at: [
+                b.add(self.offset(p, tensor_at, Unit(index, self._bytes(p, at), None)), p.const(32 * UNIT * i, p.i64)) for i in range(n)])
+
+        single = b.icmp_unsigned("==", box[2], box[4])
+        with p.when(single):
+            from_start((), first)
+        with p.when(b.not_(single)):
+            index, begin = self._find(p, box, first)
+            straight = b.icmp_unsigned("<=", b.add(begin, p.const(32 * n)), box[2])
+            with p.when(straight):
+                from_start(index, begin)
+            with p.when(b.not_(straight)):
+                self._several(p, box, numbers, index, begin, keep)
         return [p.elements(b.load(slot)) for slot in found], p.elements(b.load(lefts))
+
+    def _several(self, p, box, numbers, index, begin, keep):
+        """A piece of several rows, which begins ``begin`` units into the one at ``index``. keep: what is done with numbers in rows and
+        offsets, as in ``places``."""
+        b = p.b
+        rows, by = self._rows(p, box)
+        ahead = b.add(p.scale(b.add(rows, p.const(1)), self.unroll), p.const(1))            # rows that it may reach into
+        even = b.icmp_unsigned("<", b.add(index[2], ahead), box[1])
+        with p.when(even):
+            first = b.add(begin, p.lane())
+            ats, turned = self._columns(p, box, first, by)
+            start = Unit((*index[:2], b.add(index[2], b.udiv(first, box[2]))), self._bytes(p, ats[0]), None)
+            keep(ats, lambda tensor_at: self._steps(p, box, tensor_at, start, turned, (rows, by)))
+        with p.when(b.not_(even)):
+            places = [self._find(p, box, x) for x in numbers]
+            keep([at for _, at in places], lambda tensor_at: [
+                self.offset(p, tensor_at, Unit(where, self._bytes(p, at), None)) for where, at in places])
+
+    def _rows(self, p, box):
+        """(whole rows, further units) from one of a lane's units to the next."""
+        rows = p.b.udiv(p.const(32), box[2])
+        return rows, p.b.sub(p.const(32), p.b.mul(rows, box[2]))
+
+    def _columns(self, p, box, first, by):
+        """([number in its row of each of a lane's units, the first of which is that far from a row's start], [of each but the first,
+        whether a row ends on the way to it besides whole ones])."""
+        b, ats, turned = p.b, [p.b.urem(first, box[2])], []
+        for _ in range(self.unroll - 1):
+            at = b.add(ats[-1], by)
+            turned.append(b.icmp_unsigned(">=", at, box[2]))
+            ats.append(b.select(turned[-1], b.sub(at, box[2]), at))
+        return ats, turned
+
+    def _steps(self, p, box, tensor_at, first, turned, ahead):
+        """Offsets of a lane's units, from the first on, in rows that are equally far apart. ahead: as ``_rows``."""
+        b, pitch = p.b, p.parameter(p.i64, tensor_at, STRIDES[2])
+        one = b.add(b.mul(p.wide(ahead[0]), pitch), self._bytes(p, ahead[1]))
+        more = b.add(one, b.sub(pitch, self._bytes(p, box[2])))
+        offsets = [self.offset(p, tensor_at, first)]
+        for over in turned:
+            offsets.append(b.add(offsets[-1], b.select(over, more, one)))
+        return offsets
 
     def offset(self, p, tensor_at, unit):
         """Bytes from the start of a slot to the unit."""
@@ -147,6 +198,26 @@ class Units:
 
     def store_element(self, p, address, bits):
         p(_STORE[self.itemsize], address, bits)
+
+    def load_elements(self, p, address, left):
+        """The four words of a unit of which ``left`` elements are there, zero else; all loads are issued before the first is used."""
+        n, bits = self.width, 8 * self.itemsize
+        lines = [f"{{ .reg .pred p<{n}>; .reg .b{bits} e<{n}>;"]
+        for e in range(n):
+            lines.append(f"setp.gt.s32 p{e}, $5, {e}; mov.b{bits} e{e}, 0; @p{e} ld.relaxed.sys.global.b{bits} e{e}, "
+                         f"[$4+{self.itemsize * e}];")
+        lines += [f"mov.b32 ${i}, {{e{2 * i}, e{2 * i + 1}}};" if bits == 16 else f"mov.b32 ${i}, e{i};" for i in range(4)]
+        out = p("\n".join([*lines, "}"]), address, left, out=[p.i32] * 4)
+        return [p.b.extract_value(out, i) for i in range(4)]
+
+    def store_elements(self, p, address, left, words):
+        """Four words to a unit of which ``left`` elements are there."""
+        n, bits = self.width, 8 * self.itemsize
+        lines = [f"{{ .reg .pred p<{n}>; .reg .b{bits} e<{n}>;"]
+        lines += [f"mov.b32 {{e{2 * i}, e{2 * i + 1}}}, ${2 + i};" if bits == 16 else f"mov.b32 e{i}, ${2 + i};" for i in range(4)]
+        for e in range(n):
+            lines.append(f"setp.gt.s32 p{e}, $1, {e}; @p{e} st.relaxed.sys.global.b{bits} [$0+{self.itemsize * e}], e{e};")
+        p("\n".join([*lines, "}"]), address, left, *words)
 
     def others(self, p, box, piece, aligned):
         """``for unit in units.others(...)``: emit the code for a unit that is not whole; its elements are counted by ``left``.

@@ -1,5 +1,7 @@
 """What every call of an operator does before it is packed: ranks agree on it, and the world remembers it."""
 
+import os
+
 from ..errors import ContractError, PknumbaError
 
 _REMEMBERED = 4096  # calls
@@ -42,15 +44,21 @@ def least_sms(world):
 
 
 def sure_sms(world):
-    """Of ``least_sms``, those that a rank has at any time: ranks that share a card, all of which is promised to them, were seen to have up
-    to eight fewer (under MPS, on an H200)."""
+    """Of ``least_sms``, those that a rank has at any time. Where all of a card is promised to the ranks that share it, each was seen to
+    have up to eight fewer (under MPS, on an H200: 61 of 66, 24 of 32); where some is left over, all (14 of 14)."""
     if "sure SMs" not in world.cache:
-        least, free = least_sms(world), 8
-        if world.executor == "gpu" and world.size > 1 and not links(world):
-            from ..runtime import driver
-            free = min(world.allgather(driver.device_info(world.device).sms)) - world.size * least
-        world.cache["sure SMs"] = least if free >= 8 else max(1, least - 8)
+        least = least_sms(world)
+        world.cache["sure SMs"] = least - min(8, least // 4) if _promised(world) > 97 else least
     return world.cache["sure SMs"]
+
+
+def _promised(world):
+    """Percent of a card that is promised to ranks where several share it: as many shares as it has room for; 0 else. A device does not
+    say how many SMs it has: under MPS a process is told its share."""
+    if world.executor != "gpu" or world.size == 1 or links(world):
+        return 0
+    share = 100 if world.crowded else float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") or 100)
+    return max(world.allgather(share * (100 // share)))
 
 
 def links(world):

@@ -12,14 +12,13 @@ from .agreement import links, sure_sms
 from .base import Template
 from .geometry import UNIT, Box, contiguous
 
-#: Warps of a block where ranks share a card and have much to move.
-_SHARED = 4
+#: Warps of a small block, of which several are on an SM: where ranks share a card and have much to move.
+SMALL = 4
 
 
 def sent_at_once(world):
     """Bytes that one rank sends at most in packets, all peers together: beyond it two trips of half as many take less time."""
-    return (2 << 20) if links(world) else 512 * 1024
-
+    return (4 << 20) if links(world) else 512 * 1024
 
 
 class Comm(Template):
@@ -36,6 +35,8 @@ class Comm(Template):
     #: Name of the public function; whether its input may be its output; whether only some ranks have an output; how many units a lane
     #: can move at once.
     operator, in_place, rooted, most = "", False, False, 8
+    #: Whether a lane reads what several ranks have, and combines it.
+    combines = False
     #: Whether ranks reach into each other's memory when they copy out, and meet once more after it.
     again = False
     #: Whether ranks meet before they communicate. Not where what they then write to has been read before the last meeting of any call.
@@ -133,12 +134,24 @@ class Comm(Template):
             kernel = kernel.push
             kernel.prepare(call)
         if call.given is None:
-            many = kernel.work(call) >= 32 * kernel.most * cfg.warps * call.least_sms()
-            warps = _SHARED if many and not links(call.world) else cfg.warps
-            cfg = cfg.replace(unroll=kernel.most if many else kernel.most // 4, warps=warps)
+            cfg = kernel.fitted(call, cfg, kernel.work(call) >= 32 * kernel.most * cfg.warps * call.least_sms())
         if cfg.unroll > kernel.most:
             raise ConfigError(f"{kernel.operator}: unroll = {cfg.unroll}. A lane has registers for {kernel.most} units. Use that or less.")
         return kernel, cfg
+
+    @classmethod
+    def fitted(kernel, call, cfg, many):
+        """The configuration with as many warps, and units of a lane, as suit a call that moves much or little. Where ranks share a card, a
+        lane that combines has units of up to four ranks on the way before it needs the first."""
+        small, unroll = many and not links(call.world), kernel.most if many else kernel.most // 4
+        if small and kernel.combines and call.world.size > 2:
+            unroll = kernel.most // 2
+        return cfg.replace(unroll=unroll, warps=SMALL if small else cfg.warps, ahead=kernel.at_once(call, unroll))
+
+    @classmethod
+    def at_once(kernel, call, unroll):
+        """Units that a lane has on the way where it combines: of every rank, eight at most."""
+        return min(8, unroll << (call.world.size - 1).bit_length()) if kernel.combines else kernel.config().ahead
 
     @classmethod
     def copies(kernel, x_symmetric, out_symmetric):
@@ -160,7 +173,7 @@ class Comm(Template):
     def most_blocks(kernel, call):
         """As many as are resident at once, or a few less: a block that must wait until another ends makes a call last twice as long.
         A lane has 128 registers at most, so an SM has room for four small blocks."""
-        return call.least_sms() if call.cfg.warps > _SHARED else max(1, sure_sms(call.world) * 16 // call.cfg.warps * 7 // 8)
+        return call.least_sms() if call.cfg.warps > SMALL else max(1, sure_sms(call.world) * 16 // call.cfg.warps * 7 // 8)
 
     @classmethod
     def count(kernel, counter, size, blocks, pieces):
@@ -186,12 +199,16 @@ class Packets(Comm):
         if call.given is not None:
             return cfg
         needed = kernel.values(call)["pieces"] / call.least_sms()
-        return cfg.replace(warps=next((warps for warps in (4, 8) if warps >= needed), cfg.warps))
+        return cfg.replace(warps=next((warps for warps in (1, 2, 4, 8) if warps >= needed), cfg.warps))
 
     @classmethod
     def driver(kernel, role):
         """No handshake."""
-        return lambda communicate, _: counted(communicate)
+        return lambda communicate, _: counted(kernel, communicate)
+
+    @staticmethod
+    def send(cfg, g, s, task):
+        """What this rank has for the others of a piece, to their inboxes."""
 
     @classmethod
     def copies(kernel, x_symmetric, out_symmetric):
@@ -250,13 +267,15 @@ def exchange(kernel, communicate):
     return drive
 
 
-def counted(communicate):
-    """Communicate, and count the call: for kernels whose data say themselves that they have come."""
+def counted(kernel, communicate):
+    """Send all; communicate; count the call: for kernels whose data say themselves that they have come."""
     def drive(cfg, g, s, part, place, places):
         block = div(place, cfg.warps)
-        call = i32(times(g.calls, block) + 1)
-        for i in range(place, g.pieces, places):
-            communicate(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, call))
+        call, turns = i32(times(g.calls, block) + 1), div(i32(g.pieces + places - 1 - place), places)
+        for turn in range(turns):
+            kernel.send(cfg, g, s, Task(i32(place + turn * places), i32(0), i32(0), g.rank, call))
+        for turn in range(turns):
+            communicate(cfg, g, s, Task(i32(place + turn * places), i32(0), i32(0), g.rank, call))
         sync(s)
         if mod(place, cfg.warps) == 0:
             tick(g.calls, block)

@@ -49,7 +49,6 @@ def counted_rows(kernel, communicate):
             kernel.send(cfg, g, s, Task(i32(row), i32(0), warp, g.rank, call))
         for row in range(block, g.rows, blocks):
             communicate(cfg, g, s, Task(i32(row), i32(0), warp, g.rank, call))
-            sync(s)                             # packets are smaller than pieces: a warp reads what others wrote
             kernel.finish(cfg, g, s, Task(i32(row), i32(0), warp, g.rank, call))
         if warp == 0:                           # of warps that had a row, all have met since they read the counter
             tick(g.calls, block)

@@ -11,7 +11,7 @@ from .agreement import agreed, least_sms, remember
 from .arguments import check_world
 from .collected import check
 from .fast import fingerprint, is_symmetric, stream_source
-from .geometry import View, alignment
+from .geometry import PIECE, PIECE_BYTES, UNIT, View, alignment
 
 _TENSOR = 384
 
@@ -119,15 +119,14 @@ class CommCall:
 
     # ---- arrays as kernels see them
     def inbox(self, rows=1):
-        """Two halves of packets, each with a slot of 16 bytes for 8 of this message from every rank; zeros at first."""
-        world, kept, key = self.world, self.workspace.kept, (rows, self.box.elements)
-        if key not in kept:
-            groups = 2 * world.size * rows * -(-self.form_bytes // 8)
+        """Two halves of packets, each with a slot for the pieces of a box, or of as many rows, from every rank; zeros at first."""
+        world, kept, pieces = self.world, self.workspace.kept, 2 * self.world.size * rows * -(-self.box.numbers[-1] // PIECE)
+        if pieces not in kept:
             if world.executor == "gpu":
-                kept[key] = world.counters(f"{self.name}.inbox", 4 * groups)
+                kept[pieces] = world.counters(f"{self.name}.inbox", pieces * PIECE_BYTES // 4)
             else:
-                kept[key] = world.symmetric((groups * 8 // ITEMSIZE[self.dtype],), self.dtype)
-        return self.shared(kept[key], ((0, 0, 0), 0))
+                kept[pieces] = world.symmetric((pieces * PIECE * UNIT // ITEMSIZE[self.dtype],), self.dtype)
+        return self.shared(kept[pieces], ((0, 0, 0), 0))
 
     def private(self, info, layout):
         """This rank's array; None: the result, which each call brings."""

@@ -118,7 +118,7 @@ def test_every_mutant_of_the_handshake_is_noticed(driver, algorithm):
 
             @classmethod
             def driver(kernel, role):
-                return lambda play, _: drive(kernel, play) if driver == "exchange" else drive(play)
+                return lambda play, _: drive(kernel, play)
         return Driven
 
     alive, count = survivors(comm, driver, make, all_reduce(algorithm), TRIES)

@@ -78,6 +78,8 @@ LAYOUTS = {
     "scatter middle": ((4, 9, 8), (4, 3, 8), (4, 3, 8), (1, 3), None),
     "transpose": ((2, 6, 4, 8), (2, 18, 2, 8), (2, 6, 2, 8), (2, 2), (1, 6)),
     "single elements": ((40, 3), (40, 1), (40, 1), (1, 1), None),
+    "many short rows": ((2, 90, 72), (2, 90, 24), (2, 90, 24), (2, 24), None),
+    "rows of more than a warp": ((2, 21, 3, 290), (2, 21, 1, 290), (2, 21, 1, 290), (2, 1), None),
 }
 
 
@@ -138,11 +140,11 @@ def test_reduce_box(name, dtype, op, function, everywhere, multicast, here):
     m = Memory(xs, ys, box.x, box.y, rank)
     tensor = TensorType("T", dtype, COMMUNICATOR)
     _, emit = lower("reduce_box", tensor, tensor, types.int32, PAIR, lit(unroll), lit(op), types.int32, types.int32, lit(everywhere),
-                    lit(multicast), lit(None), lit(here))
+                    lit(multicast), lit(None), lit(here), lit(4))
     p = m.p
     for piece in range(-(-box.numbers[-1] // (32 * unroll)) + 1):
         emit(p, p.const(TARGET, p.i64), p.const(SOURCE, p.i64), p.const(piece), [p.const(n) for n in box.numbers], None, None,
-             p.const(to_slot), p.const(slot), None, None, None, None)
+             p.const(to_slot), p.const(slot), *[None] * 5)
     terms = [part(xs[rank], x_slot, dims, s) for s in range(3)] if here else [part(x, x_slot, dims, slot) for x in xs]
     total = function.reduce([x.astype(np.float32) for x in terms])
     for r in range(3):

@@ -64,8 +64,8 @@ def run(m, name, dtype, box, piece, slot, unroll=1):
         emit(p, m.at(TARGET), m.at(SOURCE), p.const(piece), numbers, None, p.const(slot), p.const(slot), None, None, None)
         return
     _, emit = lower(name, tensor, tensor, types.int32, PAIR, lit(unroll), lit("sum"), types.int32, types.int32, lit(False), lit(False),
-                    lit(None), lit(False))
-    emit(p, m.at(TARGET), m.at(SOURCE), p.const(piece), numbers, None, None, p.const(slot), p.const(slot), None, None, None, None)
+                    lit(None), lit(False), lit(4))
+    emit(p, m.at(TARGET), m.at(SOURCE), p.const(piece), numbers, None, None, p.const(slot), p.const(slot), *[None] * 5)
 
 
 @pytest.mark.parametrize("name, times", [("copy_box", 1), ("reduce_box", 2)])
@@ -98,12 +98,12 @@ def test_pieces(name, times, units):
 
 
 def test_packets():
-    """A message of 2^29 elements has an inbox of 16 GiB and more."""
-    from pknumba.lowering.ptx import Ptx
-    from pknumba.primitives.packets import _packet
-    p = Lanes()
-    at = _packet(p, p.const(3), p.const(8), p.const(5), p.const(2**27), p.const(2**27 - 1), p.const(2), p.const(3))
-    assert (at == 16 * (((8 + 5) * 3 + 2) * 2**27 + 2**27 - 1)).all() and at.dtype == np.uint64 and Ptx
+    """The largest message has an inbox of more than 4 GiB, and a piece there a number of more than 32 bits."""
+    from pknumba.primitives.packets import PIECE_BYTES, packet_place
+    p, pieces = Lanes(), 2**31 // 96
+    at = packet_place(p, p.const(3), p.const(8), p.const(5), p.const(pieces), p.const(pieces - 1), p.const(2), p.const(3 << 20))
+    assert (at == PIECE_BYTES * (((8 + 5) * (3 << 20) + 2) * pieces + pieces - 1) + 16 * (np.arange(at.size) % 32)).all()
+    assert at.dtype == np.uint64
 
 
 def test_windows_of_a_matrix():

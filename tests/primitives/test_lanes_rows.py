@@ -107,10 +107,11 @@ def test_reduce_box_with_one_more(dtype):
     rows = Rows((300,), dtype)
     m = Memory(xs, ys, ((0, 0, 0), 0), ((0, 0, 0), 0), 1)
     tensor, p = TensorType("T", dtype, COMMUNICATOR), m.p
-    argtypes = tensor, tensor, types.int32, PAIR, lit(1), lit("sum"), types.int32, types.int32, lit(True), lit(False), tensor, lit(False)
+    argtypes = (tensor, tensor, types.int32, PAIR, lit(1), lit("sum"), types.int32, types.int32, lit(True), lit(False), tensor, lit(False),
+                lit(8))
     for piece in range(-(-rows.numbers[-1] // 32)):
         numbers = [p.const(n) for n in rows.numbers]
         lower("reduce_box", *argtypes)[1](p, p.const(TARGET, p.i64), p.const(SOURCE, p.i64), p.const(piece), numbers, None, None,
-                                          p.const(0), p.const(0), None, None, p.const(SOURCE, p.i64), None)
+                                          p.const(0), p.const(0), None, None, p.const(SOURCE, p.i64), None, None)
     total = (xs[0].astype(np.float32) + 2 * xs[1].astype(np.float32)).astype(xs[0].dtype)
     assert (m.found(2) == total).all() and (m.found(3) == total).all()

@@ -29,7 +29,9 @@ CASES += [(k, dict(dtype=d)) for k, d in zip(PARCELS, DTYPES)] + [(ReduceScatter
 CASES += [(AllGatherPush, dict(unroll=8)), (AllToAllPush, dict(unroll=8)), (ReduceScatterPush, dict(unroll=4, copy_out=True))]
 CASES += [(AllReducePush, dict(unroll=4)), (AllReducePush, dict(unroll=1, dtype="float32", copy_out=True))]
 CASES += [(AllReduceRmsNorm, dict(unroll=u, **c)) for u, c in ((4, COPIES), (1, {}), (4, dict(dtype="float32")))]
-CASES += [(OneShotRmsNorm, dict(dtype=d, unroll=1)) for d in ("bfloat16", "float16", "float32")]
+CASES += [(OneShotRmsNorm, dict(dtype=d)) for d in ("bfloat16", "float16", "float32")]
+CASES += [(AllReduce, dict(warps=4, unroll=4)), (ReduceScatter, dict(warps=4, unroll=4)), (AllToAll, dict(warps=4, unroll=8, copy_in=True))]
+CASES += [(AllReduceRmsNorm, dict(warps=4, unroll=2, **COPIES)), (AllReduceRmsNorm, dict(warps=4, unroll=4, ahead=8, **COPIES)), (OneShot, dict(warps=1)), (AllGatherParcels, dict(warps=2))]
 
 
 def label(case):
@@ -44,7 +46,7 @@ def test_cubin(case, disassemble):
     cfg.check()
     cubin, record = lowering.build(kernel.plan(cfg))
     assert (record["spill"], record["stack"], record["notices"], record["threads"]) == (0, 0, [], 32 * cfg.warps)
-    assert record["registers"] * record["threads"] <= 65536
+    assert record["registers"] <= 128, "four blocks of four warps have room on an SM"
     code = disassemble(cubin)
     counts = code.counts()
     for absent in ("CALL", "LDL", "STL"):
