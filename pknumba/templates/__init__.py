@@ -12,7 +12,7 @@ from .experts import Experts, Tokens, routed
 from .forms import Added, Gathered, Scattered, Sliced, Whole
 from .group_calls import multiply_groups
 from .groups import Grouped
-from .lcs import LCS
+from .lcs import LCS, Direct
 from .lcsc import LCSC, LCSD, LCSI, LCSM
 from .matrices import multiply
 from .owned import OwnedRows, OwnedTiles
@@ -28,4 +28,4 @@ __all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Add
            "meeting_rows", "Grouped", "multiply", "multiply_groups", "LCSD", "LCSI", "Exchanged", "RowsToRows", "ColumnsToRows",
            "ColumnsToColumns", "Packets", "Parcels"]
 __all__ += ["Sliced", "combine", "dispatch", "kept_result", "Routes", "Experts", "Tokens", "routed"]
-__all__ += ["OwnedRows", "OwnedTiles"]
+__all__ += ["Direct", "OwnedRows", "OwnedTiles"]

@@ -86,6 +86,11 @@ class Template(metaclass=KernelMeta):
         return {**kernel.numbers, "rank": 1, "world_size": 1, "comm_sms": 1}
 
     @classmethod
+    def plain(kernel):
+        """Whether a call may choose only configurations that this class itself plays (``for_config``)."""
+        return True
+
+    @classmethod
     def for_config(kernel, cfg):
         """The kernel that plays a configuration: itself, or one that does the same in another way."""
         return kernel
