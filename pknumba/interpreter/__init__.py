@@ -10,7 +10,7 @@ from .accumulator import Accumulator
 from .calls import globals_of, keep_epoch, number_of
 from .counters import Counters
 from .launch import Block, Launch
-from .operations import transfer
+from .operations import gather, transfer
 from .registers import Registers, Rows, elementwise, values
 from .scheduler import Session
 from .semaphore import Semaphore, SemaphoreRing
@@ -23,5 +23,5 @@ from .virtual import VirtualTime
 
 __all__ = ["Session", "VirtualTime", "Launch", "Block", "SharedTile", "SemaphoreRing", "Semaphore", "Tensor", "Window", "Strided", "Span",
            "Counters", "Accumulator", "Registers", "Rows", "elementwise", "values", "current", "rest", "read", "write",
-           "transfer", "fence_async", "turn_wait", "turn_pass", "sync", "keep_epoch", "globals_of",
+           "transfer", "gather", "fence_async", "turn_wait", "turn_pass", "sync", "keep_epoch", "globals_of",
            "number_of", "dtype_of"]

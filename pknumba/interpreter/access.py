@@ -5,6 +5,7 @@ from math import prod
 import numpy as np
 
 from ..errors import ContractError, ProtocolError
+from .clocks import covers
 from .report import error, origin, site, where
 from .shadow import check, record, unfenced
 from .task import current
@@ -62,9 +63,10 @@ def fence_async(tile):
     task = current()
     if task.session.races:
         cell = tile.cell(task.session)
+        mine = task.component, task.queues.get("gathered", (None,))[0]
         for c in (cell, *[other for other, _ in cell.near]):
-            if c.write is not None and c.write[5] and c.write[0] == task.component:
-                c.fence = task.epoch
+            if c.write is not None and c.write[5] and c.write[0] in mine and covers(task.clock, *c.write[:2]):
+                c.fence = task.component, task.epoch
     if task.session.events is not None:
         task.session.note(task, "fence", f"fence_async {tile.name}")
 

@@ -49,7 +49,9 @@ class _Store:
 
 
 class BulkStores:
-    """The bulk groups of one role, oldest first."""
+    """The bulk groups of one role, oldest first; ``queues``: where its accesses are counted."""
+
+    queues = "read", "written"
 
     def __init__(self, task):
         self.task, self.groups, self.count = task, [], 0
@@ -81,19 +83,27 @@ class BulkStores:
         last = self.count - int(pending)
         while any(not getattr(g, what) for g in self.groups if g.number <= last):
             task.park(self, (last, what))
-        for queue in ("read", "written")[:1 if what == "read" else 2]:
+        for queue in self.queues[:1 if what == "read" else 2]:
             if task.session.races and queue in task.queues and last > 0:
                 component, latest = task.queues[queue]
                 task.clock = advance(task.clock, component, latest - self.count + last)
         self.safe = max(self.safe, last)
         self.groups = [g for g in self.groups if g.number > self.safe or not g.written]
         if begun is not None:
-            task.session.note(task, "wait", f"its bulk stores are {what}" + (f" but for {pending}" if pending else ""), begun)
+            task.session.note(task, "wait", f"its {self.kind} are {what}" + (f" but for {pending}" if pending else ""), begun)
+
+    kind = "bulk stores"
 
     def describe(self, task):
         last, what = task.wanted
         left = [g for g in self.groups if g.number <= last and not getattr(g, what)]
-        return f"{len(left)} bulk copies to be {what} ({', '.join(g.text for g in left[:4])})"
+        return f"{len(left)} {self.kind} to be {what} ({', '.join(g.text for g in left[:4])})"
+
+
+class Gathers(BulkStores):
+    """The groups of copies that a role's own threads have asked for."""
+
+    queues, kind = ("gathered", "gathered"), "gathers"
 
 
 def transfer(kind, source, target, completes=None, combine=None):
@@ -205,8 +215,58 @@ def _store(task, kind, source, target, combine):
     return first, second
 
 
+def gather(kind, sources, target):
+    """An asynchronous copy through the generic proxy: later the `sources` are read, then `target` is written, row by row.
+
+    It is a group of its own in ``current().gathers``. Who reads the target through the async proxy needs ``fence_async`` after the wait.
+
+    Args:
+        sources: windows of one row each, None for a row of zeros. target: SharedTile with as many rows.
+
+    Raises: as ``transfer``.
+    """
+    task = current()
+    session, gathers, place = task.session, task.gathers, None
+    some = [source for source in sources if source is not None]
+    if len(sources) != prod(target.shape[:-1]) or any(s.dtype != target.dtype or prod(s.shape) != target.shape[-1] for s in some):
+        raise error(ContractError, task, f"{kind}: {len(sources)} rows to {target.name} of shape {target.shape} and {target.dtype}. Rows are "
+                                         "copied as they are. Use a tile of the tensor's dtype.")
+    session.operations += 1
+    task.launch.flying += 1
+    if session.races:
+        place, at = site(), task.queue("gathered")
+        for source in some:
+            access(task, source, "read", kind, at, place, generic=True)
+        access(task, target, "write", kind, at, place, generic=True)
+    if session.time is None or session.time.values:
+        target.poison()
+    group, values = gathers.add(f"{kind} to {target.name}" + (f" at {where(place)}" if place else "")), []
+    moves = session.time is None or session.time.moves(target)
+
+    def read():
+        if moves:
+            values.extend(np.zeros(target.shape[-1], target.dtype) if s is None else s.read().reshape(-1) for s in sources)
+
+    def written():
+        if moves:
+            target.put(np.stack(values))
+        group.read = True
+        gathers.done(group, "written")
+    operation = Operation(kind, task, (f"{len(some)} rows", target.name), read, written)
+    if session.time is not None:
+        found = [session.time.copy(task, source, source, None) for source in some] or [(session.time.now,) * 2]
+        operation.begun, operation.times = session.time.now, found[-1]
+    session.queue.add_operation(operation)
+    task.pause()
+
+
 def check_drained(task):
-    """ProtocolError if the role ends while the engine may still read shared memory for it."""
+    """ProtocolError if the role ends while the engine may still read shared memory for it, or what it gathered may not have come."""
+    left = task.gathers.unread()
+    if left:
+        raise ProtocolError(f"{task.name}: ended with {len(left)} gathers ({left[0].text}) that it never waited for. Shared memory is gone "
+                            "when the block ends. Call gather_wait(0) last.",
+                            rank=task.rank, block=int(task.block), role=task.role.name, task=task.name)
     left = task.stores.unread()
     if left:
         raise ProtocolError(f"{task.name}: ended with {len(left)} bulk stores ({left[0].text}) whose source reads it never "

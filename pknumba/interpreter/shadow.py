@@ -21,7 +21,7 @@ class Cell:
         key: (pitch, phase, row, end row, column, end column) in bytes; address = phase + row * pitch + column.
         write: the last write, or None: (component, epoch, task's name, kind, site, generic, serial).
         reads, sums: since then, by component. A sum is an atomic reduction: two of the same kind need no order.
-        fence: epoch in which the writer made its generic write visible to the async proxy; None if it has not.
+        fence: (component, epoch) in which the writer made its generic write visible to the async proxy; None if it has not.
         near: (overlapping cell, whether it lies inside this one).
     """
 
@@ -162,7 +162,7 @@ def unfenced(cell, clock):
     cells = [c for c in (cell, *[other for other, _ in cell.near]) if c.write is not None]
     for c in cells:
         write = c.write
-        if not write[5] or (c.fence is not None and covers(clock, write[0], c.fence)):
+        if not write[5] or (c.fence is not None and covers(clock, *c.fence)):
             continue
         start, end = max(c.key[4], cell.key[4]), min(c.key[5], cell.key[5])
         if not any(o.write[6] > write[6] and o.key[4] <= start and o.key[5] >= end for o in cells):
@@ -174,6 +174,8 @@ def _remedy(task, kind, other):
     """What would order the other access before `task`."""
     who, name = other[2], other[3]
     mine = who == task.name
+    if name == "gather_async":
+        return f"Let {who} call gather_wait, then fence_async and arrive, and wait for that here."
     if other[5]:
         done = "afterwards, and wait for that here"
         return f"Let {who} arrive on a semaphore or add to a counter {done}."
