@@ -229,8 +229,8 @@ def gather(kind, sources, target):
     session, gathers, place = task.session, task.gathers, None
     some = [source for source in sources if source is not None]
     if len(sources) != prod(target.shape[:-1]) or any(s.dtype != target.dtype or prod(s.shape) != target.shape[-1] for s in some):
-        raise error(ContractError, task, f"{kind}: {len(sources)} rows to {target.name} of shape {target.shape} and {target.dtype}. Rows are "
-                                         "copied as they are. Use a tile of the tensor's dtype.")
+        raise error(ContractError, task, f"{kind}: {len(sources)} rows to {target.name} of shape {target.shape} and {target.dtype}. Rows "
+                                         "are copied as they are. Use a tile of the tensor's dtype.")
     session.operations += 1
     task.launch.flying += 1
     if session.races:

@@ -2,7 +2,8 @@
 
 from ..config import CommConfig, MoeConfig
 from ..primitives import add_up, carry, deal, div, drop, i32, least, look, mod, post, put, tally, wait_until
-from ..templates import Comm, Experts, Tokens, dispatch, routed
+from ..templates import Comm, Experts, dispatch, routed
+from .gathered_gemm import GatheredGemm
 from .grouped_gemm import GroupedGemm
 
 
@@ -70,23 +71,10 @@ class Route(Comm):
                 put(g.ends, expert - first, least(rows, g.capacity))
 
 
-class MoeGather(Tokens):
-    """On one rank, what all warps do before the product: the rows of each token's experts are that token."""
-
-    tensors = ("A", "X", "place")
-
-    @staticmethod
-    def communicator(cfg, g, s, task):          # a warp: a token
-        for i in range(g.top_k):
-            row = look(g.place, i32(task.id * g.top_k + i))
-            if row >= 0:
-                carry(g.A, row, g.X, task.id)
-
-
 class MoeDispatchGemm(Experts, GroupedGemm):
     """Communicators fetch rows from the ranks that have them, in the order of experts; compute SMs multiply tiles whose rows have come."""
 
-    config, alone, before = MoeConfig, GroupedGemm, MoeGather
+    config, alone = MoeConfig, GatheredGemm
     tensors, symmetric, counters = ("A", "B", "C", "ends", "source", "X"), ("X",), ("arrived", "left")
     kinds = {**GroupedGemm.kinds, "source": "int32"}
     numbers = {**Experts.numbers, "top_k": 1}

@@ -8,7 +8,8 @@ from .declare import PRIMITIVES, Int, KernelMeta, Pair, Real, constant, need, pr
 from .insist import BEYOND, CHECK, insist
 
 __all__ = ["primitive", "need", "constant", "Int", "Pair", "Real", "KernelMeta", "PRIMITIVES", "insist", "BEYOND", "CHECK",
-           "accumulator_type", "rows_type", "operand_type", "integers_type", "is_accumulator", "is_rows", "is_operand", "result_of", "elementwise", "build"]
+           "accumulator_type", "rows_type", "operand_type", "integers_type", "is_accumulator", "is_rows",
+           "is_operand", "result_of", "elementwise", "build"]
 
 
 def accumulator_type(rows, cols):

@@ -9,8 +9,6 @@ Two warps share the rows of a tile, so that together they move 8 rows of 128 byt
 
 from math import prod
 
-import numpy as np
-
 from ..interpreter import current, read
 from ..interpreter import gather as _gather
 from ..lowering import constant, integers_type, need, primitive
@@ -22,7 +20,7 @@ WARPS, SPAN, UNIT = 2, 128, 16
 
 def _check(name, tile):
     rows = prod(tile.shape[:-1])
-    need(rows % (32 * WARPS) == 0, f"{tile.role.name}: {name} of {tile}, which has {rows} rows. Every lane of two warps keeps some of their "
+    need(rows % (32 * WARPS) == 0, f"{tile.role.name}: {name} of {tile}, which has {rows} rows. Lanes of two warps keep their "
          "numbers. Use a multiple of 64.")
     need(tile.role.workers == WARPS and tile.role.scope == "warp", f"{tile.role.name}: {name} by {tile.role.workers} workers, each a "
          f"{tile.role.scope}. Two warps share the rows of a tile. Declare the role with two workers.")
