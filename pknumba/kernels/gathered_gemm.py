@@ -31,8 +31,8 @@ class GatheredGemm(Gathering, GroupedGemm):
             load_async(s.b[stage], g.B, (task.group, task.col, k) if cfg.b_transposed else (task.group, k, task.col), s.ab_full[stage])
 
     @staticmethod
-    def handed(cfg, s, step):
-        """A step's rows have come: whoever multiplies may have them."""
+    def handed(cfg, g, s, task, step):
+        """A step's rows have come: consumers may have them."""
         stage = ring(step, cfg.stages)[0]
         fence_async(s.a[stage])
         arrive(s.ab_full[stage])
@@ -47,4 +47,4 @@ class GatheredGemm(Gathering, GroupedGemm):
             gather_async(s.a[stage], g.A, rows, k)
             gather_wait(cfg.gathers)
             if step >= cfg.gathers:
-                GatheredGemm.handed(cfg, s, step - cfg.gathers)
+                GatheredGemm.handed(cfg, g, s, task, step - cfg.gathers)

@@ -89,7 +89,8 @@ def deal(indices, begin, end, expert, row, limit, place, shift, source, peer, na
     """
     slots = int(begin) + np.flatnonzero(read(indices.span(4 * int(begin), int(end) - int(begin))) == expert)
     kept = slots[:max(0, int(limit) - int(row))]
-    write(source.span(4 * int(row), len(kept), peer), kept + int(name))
+    if len(kept):
+        write(source.span(4 * int(row), len(kept), peer), kept + int(name))
     for i, slot in enumerate(slots):
         write(place.span(4 * int(slot), 1), row + i + shift if i < len(kept) else -1)
 

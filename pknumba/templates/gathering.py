@@ -2,13 +2,13 @@
 
 from ..primitives import div, gather_wait, i32, most
 from ..primitives.gathering import WARPS
-from ..tiles import Role
+from ..tiles import Role, Task
 from .groups import Grouped
 
 
 class Gathering(Grouped):
     """A Grouped kernel with a role ``gatherer`` (two warps of the blocks that compute), which hands a ring step over a few steps after it
-    was asked for: ``handed(cfg, s, step)``; ``cfg.gathers``: how many steps may be on their way meanwhile."""
+    was asked for: ``handed(cfg, g, s, task, step)``; ``cfg.gathers``: how many steps may be on their way meanwhile."""
 
     @classmethod
     def roles(kernel, cfg):
@@ -34,7 +34,8 @@ def gathering(kernel, play):
                 break
             play(cfg, g, s, kernel.task(cfg, g, number, i32(turn), part, spot))
             steps = i32(steps + g.k_tiles)
+        last = Task(i32(0), i32(0), part, i32(0), steps)
         gather_wait(0)
         for step in range(most(0, steps - cfg.gathers), steps):
-            kernel.handed(cfg, s, step)
+            kernel.handed(cfg, g, s, last, step)
     return drive
