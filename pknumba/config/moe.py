@@ -81,12 +81,6 @@ class ExpertConfig(GroupedGemmConfig):
 
     activation: str = "none"
 
-    @property
-    def gathers(self):
-        """Ring steps whose rows may be on their way while the next one's are asked for. One less than there are stages and each step
-        would be handed over only after the one before it was given back."""
-        return min(2, self.stages - 2)
-
     def check(self):
         """Raise ConfigError unless sm_90 can run it."""
         super().check()

@@ -49,9 +49,7 @@ class _Store:
 
 
 class BulkStores:
-    """The bulk groups of one role, oldest first; ``queues``: where its accesses are counted."""
-
-    queues = "read", "written"
+    """The bulk groups of one role, oldest first."""
 
     def __init__(self, task):
         self.task, self.groups, self.count = task, [], 0
@@ -83,27 +81,57 @@ class BulkStores:
         last = self.count - int(pending)
         while any(not getattr(g, what) for g in self.groups if g.number <= last):
             task.park(self, (last, what))
-        for queue in self.queues[:1 if what == "read" else 2]:
+        for queue in ("read", "written")[:1 if what == "read" else 2]:
             if task.session.races and queue in task.queues and last > 0:
                 component, latest = task.queues[queue]
                 task.clock = advance(task.clock, component, latest - self.count + last)
         self.safe = max(self.safe, last)
         self.groups = [g for g in self.groups if g.number > self.safe or not g.written]
         if begun is not None:
-            task.session.note(task, "wait", f"its {self.kind} are {what}" + (f" but for {pending}" if pending else ""), begun)
-
-    kind = "bulk stores"
+            task.session.note(task, "wait", f"its bulk stores are {what}" + (f" but for {pending}" if pending else ""), begun)
 
     def describe(self, task):
         last, what = task.wanted
         left = [g for g in self.groups if g.number <= last and not getattr(g, what)]
-        return f"{len(left)} {self.kind} to be {what} ({', '.join(g.text for g in left[:4])})"
+        return f"{len(left)} bulk copies to be {what} ({', '.join(g.text for g in left[:4])})"
 
 
-class Gathers(BulkStores):
-    """The groups of copies that a role's own threads have asked for."""
+class Gathers:
+    """The copies that a role's own threads have asked for, oldest first, and arrivals that wait for them."""
 
-    queues, kind = ("gathered", "gathered"), "gathers"
+    def __init__(self, task):
+        self.task, self.left, self.told, self.untold, self.count = task, [], [], [], 0
+
+    def add(self, text):
+        """Number of a new copy."""
+        self.count += 1
+        self.left.append(self.count)
+        self.untold.append(text)
+        return self.count
+
+    def done(self, number):
+        """The session has written it."""
+        self.left.remove(number)
+        self._tell()
+
+    def arrive(self, sem):
+        """An arrival on `sem` once all copies so far are written. PTX: cp.async.mbarrier.arrive."""
+        task, clock, at = self.task, None, None
+        if task.session.races:
+            at = task.queues["gathered"] if "gathered" in task.queues else (task.component, task.epoch)
+            clock = advance(task.clock.copy(), *at)
+        sem.check_arriver(task)
+        self.untold.clear()
+        self.told.append((self.count, sem, clock, at))
+        self._tell()
+        if task.session.races:
+            task.tick()
+        task.pause()
+
+    def _tell(self):
+        while self.told and not any(number <= self.told[0][0] for number in self.left):
+            _, sem, clock, at = self.told.pop(0)
+            sem.gathered(self.task, clock, at)
 
 
 def transfer(kind, source, target, completes=None, combine=None):
@@ -218,7 +246,7 @@ def _store(task, kind, source, target, combine):
 def gather(kind, sources, target):
     """An asynchronous copy through the generic proxy: later the `sources` are read, then `target` is written, row by row.
 
-    It is a group of its own in ``current().gathers``. Who reads the target through the async proxy needs ``fence_async`` after the wait.
+    ``current().gathers.arrive`` tells of it. Who reads the target through the async proxy needs ``fence_gathered`` after the wait.
 
     Args:
         sources: windows of one row each, None for a row of zeros. target: SharedTile with as many rows.
@@ -240,7 +268,7 @@ def gather(kind, sources, target):
         access(task, target, "write", kind, at, place, generic=True)
     if session.time is None or session.time.values:
         target.poison()
-    group, values = gathers.add(f"{kind} to {target.name}" + (f" at {where(place)}" if place else "")), []
+    number, values = gathers.add(f"{kind} to {target.name}" + (f" at {where(place)}" if place else "")), []
     moves = session.time is None or session.time.moves(target)
 
     def read():
@@ -250,8 +278,7 @@ def gather(kind, sources, target):
     def written():
         if moves:
             target.put(np.stack(values))
-        group.read = True
-        gathers.done(group, "written")
+        gathers.done(number)
     operation = Operation(kind, task, (f"{len(some)} rows", target.name), read, written)
     if session.time is not None:
         found = [session.time.copy(task, source, source, None) for source in some] or [(session.time.now,) * 2]
@@ -262,10 +289,10 @@ def gather(kind, sources, target):
 
 def check_drained(task):
     """ProtocolError if the role ends while the engine may still read shared memory for it, or what it gathered may not have come."""
-    left = task.gathers.unread()
+    left = task.gathers.untold
     if left:
-        raise ProtocolError(f"{task.name}: ended with {len(left)} gathers ({left[0].text}) that it never waited for. Shared memory is gone "
-                            "when the block ends. Call gather_wait(0) last.",
+        raise ProtocolError(f"{task.name}: ended with {len(left)} gathers ({left[0]}) that no arrival tells of. Shared memory is gone when "
+                            "the block ends. Call arrive_gathered after them.",
                             rank=task.rank, block=int(task.block), role=task.role.name, task=task.name)
     left = task.stores.unread()
     if left:

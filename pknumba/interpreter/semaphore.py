@@ -108,13 +108,24 @@ class Semaphore:
             task.tick()
         task.pause()
 
-    def _arrive(self, task, nbytes):
+    def gathered(self, task, clock, at):
+        """An arrival of `task` that its gathers waited for: it happened when they were asked for, and publishes them."""
+        self._count(task, 0, clock, at)
+
+    def check_arriver(self, task):
+        """ContractError for a role that the declaration does not name."""
         if task.role.name not in self.arrivers:
             raise error(ContractError, task, f"semaphore {self.name} is declared by={self.by!r}, {task.role.name} may not arrive "
                                              "on it. Arrivals are counted in workers of that role. Declare another semaphore.",
                         semaphore=self.name)
+
+    def _arrive(self, task, nbytes):
+        self.check_arriver(task)
+        self._count(task, nbytes, task.clock, (task.component, task.epoch) if task.session.races else None)
+
+    def _count(self, task, nbytes, clock, at):
         if task.session.races:
-            self._release(task.clock, (task.component, task.epoch))
+            self._release(clock, at)
         self.pending_bytes += int(nbytes)
         self.arrived += 1
         self.arrived_by.append(task.name)

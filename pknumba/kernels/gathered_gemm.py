@@ -1,9 +1,11 @@
 """Grouped GEMM of rows that lie anywhere: C[row] = A[row of ``source``] @ B[e], for the rows of every group e."""
 
 from ..config import ExpertConfig
-from ..primitives import arrive, expect, fence_async, gather_async, gather_wait, load_async, ring, sources, wait
+from ..primitives import (accumulator, activate, arrive, arrive_gathered, expect, fence_gathered, gather_async, load_async, mma, mma_wait,
+                          ring, sources, turn_pass, turn_wait, wait)
 from ..templates import Gathering
 from ..tiles import Semaphore, shared
+from .gemm import Gemm
 from .grouped_gemm import GroupedGemm
 
 
@@ -31,20 +33,47 @@ class GatheredGemm(Gathering, GroupedGemm):
             load_async(s.b[stage], g.B, (task.group, task.col, k) if cfg.b_transposed else (task.group, k, task.col), s.ab_full[stage])
 
     @staticmethod
-    def handed(cfg, g, s, task, step):
-        """A step's rows have come: consumers may have them."""
-        stage = ring(step, cfg.stages)[0]
-        fence_async(s.a[stage])
-        arrive(s.ab_full[stage])
-
-    @staticmethod
     def gatherer(cfg, g, s, task):              # two warps: rows of A, global -> shared
         rows = sources(s.a[0], g.source, task.first, task.end, g.top_k)
         for k in range(g.k_tiles):
-            step = task.step + k
-            stage, phase = ring(step, cfg.stages)
+            stage, phase = ring(task.step + k, cfg.stages)
             wait(s.ab_empty[stage], phase ^ 1)
             gather_async(s.a[stage], g.A, rows, k)
-            gather_wait(cfg.gathers)
-            if step >= cfg.gathers:
-                GatheredGemm.handed(cfg, g, s, task, step - cfg.gathers)
+            arrive_gathered(s.ab_full[stage])
+
+    @staticmethod
+    def product(cfg, g, s, task, rows):
+        """As that of a Gemm; what ordinary threads brought is shown to the tensor cores."""
+        acc = accumulator(cfg.part_m, cfg.tile_n)
+        turn_wait(s, task.turn)
+        for k in range(g.k_tiles):
+            stage, phase = ring(task.step + k, cfg.stages)
+            wait(s.ab_full[stage], phase)
+            fence_gathered(s.a[stage, task.part])
+            acc = mma(acc, s.a[stage, task.part], s.b[stage], k > 0, cfg.b_transposed, rows)
+            acc = mma_wait(acc, 1)              # the one before is done: give its stage back
+            if k > 0:
+                arrive(s.ab_empty[ring(task.step + k - 1, cfg.stages)[0]])
+        turn_pass(s, task.turn)
+        acc = mma_wait(acc, 0)
+        arrive(s.ab_empty[ring(task.step + g.k_tiles - 1, cfg.stages)[0]])
+        return acc
+
+    @staticmethod
+    def consumer(cfg, g, s, task):              # a warpgroup: rows task.part of the tile, if the group has them
+        rows = GroupedGemm.rows(cfg, task, task.part)
+        if rows > 0:
+            GatheredGemm.tile(cfg, g, s, task, rows)
+        else:
+            GroupedGemm.idle(cfg, g, s, task)
+
+    @staticmethod
+    def tile(cfg, g, s, task, rows):
+        """As that of a Gemm, of these rows."""
+        acc = activate(GatheredGemm.product(cfg, g, s, task, rows), cfg.activation)
+        if cfg.ping_pong:                       # tile after tile
+            _, phase = ring(task.turn, 1)
+            wait(s.c_turn[0], phase ^ 1)
+        Gemm.panels(cfg, g, s, task, acc)
+        if cfg.ping_pong:
+            arrive(s.c_turn[0])

@@ -1,8 +1,9 @@
 """Tiles gathered from rows that lie anywhere in a matrix, by the warps of a role: 16 bytes a lane, copied while the warp goes on.
 
 The copy engine of sm_90 takes boxes of neighbouring rows only. These copies are asked for by ordinary threads and write shared memory as
-ordinary stores do, later: whoever reads them by wgmma or the copy engine needs ``gather_wait`` and then ``fence_async`` by the warps
-that gathered, before these arrive.
+ordinary stores do, later. They complete on a semaphore (``arrive_gathered``); whoever has waited for it and reads them by wgmma or the copy
+engine calls ``fence_gathered`` first. So the warps that gather wait for nothing but room: a fence of theirs would wait for all they
+have asked for.
 
 Two warps share the rows of a tile, so that together they move 8 rows of 128 bytes at a time: what a 128-byte swizzle repeats after.
 """
@@ -10,9 +11,11 @@ Two warps share the rows of a tile, so that together they move 8 rows of 128 byt
 from math import prod
 
 from ..interpreter import current, read
+from ..interpreter import fence_gathered as _fence
 from ..interpreter import gather as _gather
-from ..lowering import constant, integers_type, need, primitive
+from ..lowering import integers_type, need, primitive
 from ..tiles import ITEMSIZE
+from .semaphore import _arrives
 
 #: Warps that share a tile; bytes of a swizzle span, and of what a lane copies at once.
 WARPS, SPAN, UNIT = 2, 128, 16
@@ -84,7 +87,7 @@ def _(tile, table, first, end, each):
 
 @primitive(scope="warp")
 def gather_async(tile, tensor, rows, col):
-    """Start this warp's share of tile = these rows of a matrix, tile column ``col``; a group of copies of this warp.
+    """Start this warp's share of tile = these rows of a matrix, tile column ``col``.
 
     Rows that are none, and what lies beyond the matrix's last column, become zero.
 
@@ -93,9 +96,9 @@ def gather_async(tile, tensor, rows, col):
         tensor: ``g.name`` (M, N) of this rank, rows on 16 bytes, that an earlier launch wrote.
         rows: of ``sources``. col: integer, counted in tiles.
 
-    The writes are ordinary ones that come later: ``gather_wait``, then ``fence_async`` where wgmma or the copy engine reads them.
+    The writes are ordinary ones that come later: ``arrive_gathered`` says when, ``fence_gathered`` shows them to wgmma.
 
-    PTX: cp.async.cg.shared.global (16 bytes a lane, fewer or none read beyond the edge), cp.async.commit_group.
+    PTX: cp.async.cg.shared.global (16 bytes a lane, fewer or none read beyond the edge), shfl.sync.idx.
     """
     task, cols = current(), tile.shape[-1]
     share = tile.share(task.block, task.part, WARPS)
@@ -134,25 +137,52 @@ def _(tile, tensor, rows, col):
                 left = b.sub(width, here)
                 left = b.select(b.icmp_signed("<", left, p.const(UNIT)), left, p.const(UNIT))
                 p(partly, *given, b.select(b.icmp_signed(">", left, p.const(0)), left, p.const(0)), *rows)
-        p("cp.async.commit_group;")
     return emit
 
 
 @primitive(scope="warp")
-def gather_wait(pending=0):
-    """Until all but the last ``pending`` gathers of this warp are written to shared memory.
+def arrive_gathered(sem):
+    """One arrival of this worker (release, block scope), once all that it has gathered so far is written.
 
     Args:
-        pending: constant.
+        sem: one semaphore of this block, ``s.name[stage]``, on which this role arrives.
 
-    wgmma and the copy engine do not see them yet: ``fence_async`` comes next.
+    The worker goes on at once.
 
-    PTX: cp.async.wait_group.
+    PTX: cp.async.mbarrier.arrive by every lane, which adds an arrival now and makes it when that lane's copies are written;
+    bar.warp.sync, mbarrier.arrive.release.cta by one of them.
     """
-    current().gathers.wait(pending, "written")
+    current().gathers.arrive(sem)
 
 
-@gather_wait.lowering
-def _(pending):
-    text = f"cp.async.wait_group {constant(pending, 'gather_wait: pending')};"
-    return lambda p, _: p(text)
+@arrive_gathered.lowering
+def _(sem):
+    _arrives(sem)
+    need(sem.blocks == 1, f"{sem.role.name}: what is gathered completes on {sem.ident}, declared of=\"cluster\". It is this block's alone. "
+         "Declare another semaphore.")
+
+    def emit(p, sem_at):
+        p("cp.async.mbarrier.arrive.shared::cta.b64 [$0]; bar.warp.sync 0xffffffff;", sem_at)
+        with p.leader("warp"):
+            p("mbarrier.arrive.release.cta.shared::cta.b64 _, [$0];", sem_at)
+    return emit
+
+
+@primitive(scope=("thread", "warp", "warpgroup"))
+def fence_gathered(tile):
+    """What was gathered into ``tile``, and this worker has waited for, becomes visible to the wgmma and bulk copies that it issues.
+
+    Args:
+        tile: the shared tile (the fence covers all of shared memory).
+
+    A fence on the way from the writes to the reads is what PTX asks for, whoever makes it. Ordinary stores are fenced by who wrote them
+    (``fence_async``), since others arrive for them.
+
+    PTX: fence.proxy.async.shared::cta in every thread.
+    """
+    _fence(tile)
+
+
+@fence_gathered.lowering
+def _(tile):
+    return lambda p, tile_at: p("fence.proxy.async.shared::cta;")

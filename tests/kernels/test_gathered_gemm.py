@@ -12,7 +12,6 @@ from pknumba.checking.groups import GROUPS, ToyGathered, gathered_product
 from pknumba.checking.toys import SMALL
 from pknumba.config import ExpertConfig
 from pknumba.kernels import GatheredGemm, GroupedGemm
-from pknumba.templates import gathering as drivers
 from pknumba.tiles import Semaphore
 
 from . import harness, mutation
@@ -47,7 +46,6 @@ def test_what_is_declared():
     """Both roles complete a stage; the device counts the loader and two warps."""
     declared = GatheredGemm.shared(ExpertConfig())
     assert declared.ab_full == Semaphore(4, by="loader, gatherer") and declared.ab_full.complete(GatheredGemm.roles(ExpertConfig())) == 3
-    assert [ExpertConfig(stages=n).gathers for n in (2, 3, 4, 8)] == [0, 1, 2, 2]
 
 
 def play_mutant(kernel, n):
@@ -61,21 +59,7 @@ def test_every_mutant_is_noticed():
     module = importlib.import_module("pknumba.kernels.gathered_gemm")
     alive, count = mutation.survivors(module, lambda m: m.GatheredGemm, play_mutant, 12, report=print)
     assert not alive, "\n".join(alive)
-    assert count >= 9
-
-
-def test_every_mutant_of_the_driver_is_noticed():
-    def make(mutant):
-        class Driven(GatheredGemm):
-            @classmethod
-            def driver(kernel, role):
-                return (lambda play, _: mutant.gathering(kernel, play)) if role.name == "gatherer" else super().driver(role)
-        Driven.__name__ = "GatheredGemm"
-        return Driven
-
-    alive, count = mutation.survivors(drivers, make, play_mutant, 12, report=print)
-    assert not alive, "\n".join(alive)
-    assert count >= 2
+    assert count >= 20
 
 
 @pytest.mark.parametrize("top_k, h", [(1, 64), (2, 63), (8, 136), (3, 5)])

@@ -12,7 +12,7 @@ from pknumba.tiles import Role
 
 from . import machine
 from .lanes import Builder, Lanes, lower
-from .layouts import lit, shared_bytes, values
+from .layouts import shared_bytes, values
 from .machine import LANES, bits
 
 GATHERER, INT, TILE_AT = Role("gatherer", "warp", 2, beside=True), types.int32, 1024
@@ -57,7 +57,7 @@ def instructions(monkeypatch):
                 m.shared[int(to[lane]):int(to[lane]) + n] = m.memory.at(int(source[lane]), n)
 
     new = [(r"shfl\.sync\.idx\.b32", shuffle), (r"mad\.wide\.u32", mad_wide), (r"setp\.lt\.s32", below), (r"selp\.b32", select),
-           (r"bfe\.u32", field), (r"cp\.async\.cg\.shared\.global", copy), (r"cp\.async\.(commit_group|wait_group)", lambda *_: None)]
+           (r"bfe\.u32", field), (r"cp\.async\.cg\.shared\.global", copy)]
     monkeypatch.setattr(Builder, "trunc", lambda self, x, ty: x.astype(np.uint32), raising=False)
     monkeypatch.setattr(machine, "_TABLE", [*new, *machine._TABLE])
 
@@ -80,8 +80,6 @@ def gathered(shape, matrix, table, first, end, each, col):
     assert len(result) == len(found) == np.prod(shape[:-1]) // 64
     _, emit = lower("gather_async", tile, header["A"][0], result, INT)
     emit(p, p.const(TILE_AT), header["A"][1], found, p.const(col))
-    _, emit = lower("gather_wait", lit(0))
-    emit(p, None)
     return p.machine.shared[TILE_AT:]
 
 

@@ -29,9 +29,11 @@ WORDS = {
     "weigh": (MoeSum, EXPERTS, "fma.rn.f32", "ld.relaxed.sys.global.v4.b32", "cvt.rn.bf16x2.f32"),
     "activate": (MoeDispatchGemm, EXPERTS.replace(activation="silu"), "ex2.approx.ftz.f32", "rcp.approx.ftz.f32"),
     "sources": (GatheredGemm, ExpertConfig(), "ld.global.b32", "bfe.u32"),
-    "gather_async": (GatheredGemm, ExpertConfig(), "cp.async.cg.shared.global [", "], 16, p;", "], 16, n;", "cp.async.commit_group;",
+    "gather_async": (GatheredGemm, ExpertConfig(), "cp.async.cg.shared.global [", "], 16, p;", "], 16, n;",
                      "shfl.sync.idx.b32", "mad.wide.u32"),
-    "gather_wait": (GatheredGemm, ExpertConfig(), "cp.async.wait_group 2;", "cp.async.wait_group 0;"),
+    "arrive_gathered": (GatheredGemm, ExpertConfig(), "cp.async.mbarrier.arrive.shared::cta.b64", "bar.warp.sync 0xffffffff;",
+                        "mbarrier.arrive.release.cta.shared::cta.b64"),
+    "fence_gathered": (GatheredGemm, ExpertConfig(), "fence.proxy.async.shared::cta;"),
     "look": (GroupedGemm, GROUPS, "ld.global.b32", "shfl.sync.idx.b32"),
 }
 

@@ -49,7 +49,7 @@ def expect_groups(code):
 @pytest.mark.parametrize("number", range(len(SHIPPED) + 1))
 def test_gathered(number, disassemble):
     """In all that a call may choose, with the activation that takes most: no spill, no notice, the GEMM's main loop. A lane's pieces are
-    asked for one after the other, and what has come is shown to the tensor cores before the arrival."""
+    asked for one after the other and never waited for by it; what has come is shown to the tensor cores before each stage's products."""
     cfg = ExpertConfig(activation=("silu", "gelu")[number % 2], b_transposed=number % 3 > 0, dtype=("bfloat16", "float16")[number // 2 % 2],
                        **[*SHIPPED, _TALL][number])
     cfg.check()
@@ -64,8 +64,11 @@ def test_gathered(number, disassemble):
     cut = [code.instructions[n].name.endswith("ZFILL") for n in copies[:2 * pieces]]
     assert cut == [False] * pieces + [True] * pieces, "whole pieces; those that the last column cuts; what follows is for warps that parted"
     assert copies[pieces - 1] - copies[0] <= 6 * pieces and not any(copies[0] < n < copies[pieces - 1] for n in code.find("BAR"))
-    waits = [n for n in code.find("DEPBAR.LE", "SB0") if code.before(n, "LDGDEPBAR", 8) is not None]
-    assert waits and all(code.after(n, "FENCE.VIEW.ASYNC", 60) is not None for n in waits)
+    told = code.find("ARRIVES.LDGSTSBAR")
+    assert told and all(code.after(n, "SYNCS.ARRIVE", 30) is not None for n in told)
+    fences, products = code.find("FENCE.VIEW.ASYNC"), code.find("HGMMA")
+    starts = [n for n in products if code.before(n, "HGMMA", n - 1) is None or code.before(n, "WARPGROUP.ARRIVE", 12) is not None]
+    assert starts and any(code.before(n, "FENCE.VIEW.ASYNC", 60) in fences for n in starts)
     assert code.find("ACQBULK")[0] < code.find("LDG.E")[0], "where groups end and rows lie is what the last kernel wrote"
 
 
