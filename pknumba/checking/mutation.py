@@ -24,7 +24,7 @@ BODIES = ("cfg", "g", "s", "task"), ("cfg", "g", "s", "part", "place", "places")
 #: Calls that order something: each is deleted in turn. Of calls with arguments a wrong one is tried too.
 SYNCHRONISING = ("wait", "arrive", "expect", "signal", "signal_all", "wait_until", "fence_async", "store_async_wait",
                  "store_async_read_wait", "turn_wait", "turn_pass", "barrier", "mma_wait", "sync", "announce", "await_all",
-                 "fence_gathered", "arrive_gathered")
+                 "fence_gathered", "arrive_gathered", "check_in", "await_blocks")
 
 
 def _plays(arguments):

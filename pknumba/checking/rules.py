@@ -13,7 +13,7 @@ from .subject import attribute, words
 RULES = {}
 _STORES = ("store_async", "store_add_async", "store_min_async", "store_max_async", "store_ragged_async")
 _LOADS = ("load_async", "load_multicast", "load_ragged_async")
-_SIGNALS = ("signal", "signal_all", "announce", "barrier")
+_SIGNALS = ("signal", "signal_all", "announce", "check_in", "barrier")
 _ARRIVALS = ("arrive", "expect", "arrive_gathered")
 
 

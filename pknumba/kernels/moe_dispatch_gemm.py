@@ -35,9 +35,9 @@ class Route(Comm):
         return owner, i32(owner * rows + least(owner, extra))
 
     @staticmethod
-    def below(cfg, g, rank, expert, stretches):
-        """Entries of a rank below an expert in its first stretches."""
-        return add_up(g.starts, i32((rank * (g.experts + 1) + expert) * g.stretches), stretches)
+    def below(cfg, g, rank, expert):
+        """Where the table has how many entries of a rank lie below an expert in each stretch."""
+        return i32((rank * (g.experts + 1) + expert) * g.stretches)
 
     @staticmethod
     def stretch(cfg, g, task):
@@ -58,11 +58,11 @@ class Route(Comm):
             drop(g.indices, begin, end, g.experts, g.place)
         else:
             owner, first = Route.home(cfg, g, expert)
-            row = i32(Route.below(cfg, g, g.rank, expert + 1, number) - Route.below(cfg, g, g.rank, expert, number))
-            rows = i32(0)                       # of this expert and those before it on the same rank
+            here, after = add_up(g.starts, (Route.below(cfg, g, g.rank, expert), Route.below(cfg, g, g.rank, expert + 1)), number)
+            row, rows = i32(after - here), i32(0)       # rows: of this expert and those before it on the same rank
             for rank in range(g.world_size):
-                start, here = Route.below(cfg, g, rank, first, g.stretches), Route.below(cfg, g, rank, expert, g.stretches)
-                after = Route.below(cfg, g, rank, expert + 1, g.stretches)
+                mine = Route.below(cfg, g, rank, first), Route.below(cfg, g, rank, expert), Route.below(cfg, g, rank, expert + 1)
+                start, here, after = add_up(g.starts, mine, g.stretches)
                 row = i32(row + (after if rank < g.rank else here) - start)
                 rows = i32(rows + after - start)
             shift = i32(0) if owner == g.rank else g.capacity

@@ -125,10 +125,11 @@ def _weighed(p, number, left, tensors, limit):
 def _add_rows(p, u, rows, first, offsets, inside, total):
     """Add the next rows times their weights, all of them loaded before."""
     b, (source, weight), words, weights = p.b, rows, [], []
-    half = "{ .reg .b32 l, h; mov.b64 {l, h}, $1; shfl.sync.idx.b32 l, l, $2, 31, -1; shfl.sync.idx.b32 h, h, $2, 31, -1; mov.b64 $0, {l, h}; }"
+    shuffles = " ".join(f"shfl.sync.idx.b32 {x}, {x}, $2, 31, -1;" for x in "lh")
+    both = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, $1; {shuffles} mov.b64 $0, {{l, h}}; }}"
     for i in range(_ROWS):
         lane = b.add(first, p.const(i))                         # beyond the last row: one of address 0, which is none
-        start = p(half, source, lane, out=[p.i64])
+        start = p(both, source, lane, out=[p.i64])
         weights.append(b.bitcast(p("shfl.sync.idx.b32 $0, $1, $2, 31, -1;", weight, lane, out=[p.i32]), p.f32))
         known = b.icmp_unsigned(">", start, p.const(0, p.i64))
         words.append(u.load(p, start, offsets, [b.and_(x, known) for x in inside]))

@@ -21,6 +21,8 @@ WORDS = {
                            "cp.async.bulk.commit_group;"),
     "tally": (Route, TABLES, "ld.global.b32", "vote.sync.ballot.b32", "popc.b32"),
     "add_up": (Route, TABLES, "ld.global.b32", "shfl.sync.bfly.b32"),
+    "check_in": (Route, TABLES, "fence.acq_rel.gpu; red.relaxed.gpu.global.add.u32"),
+    "await_blocks": (Route, TABLES, "ld.acquire.sys.global.u32"),
     "deal": (Route, TABLES, "ld.global.b32", "%lanemask_lt", STORE),
     "drop": (Route, TABLES, "setp.ge.u32", STORE),
     "put": (Route, TABLES, STORE),
