@@ -9,8 +9,9 @@ from .access import fence_async, fence_gathered, read, write
 from .accumulator import Accumulator
 from .calls import globals_of, keep_epoch, number_of
 from .counters import Counters
+from .gathers import gather
 from .launch import Block, Launch
-from .operations import gather, transfer
+from .operations import transfer
 from .registers import Registers, Rows, elementwise, values
 from .scheduler import Session
 from .semaphore import Semaphore, SemaphoreRing

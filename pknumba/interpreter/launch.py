@@ -6,7 +6,8 @@ from greenlet import getcurrent
 
 from ..errors import ConfigError, ProtocolError
 from .clocks import advance, covers, join
-from .operations import BulkStores, Gathers, check_drained
+from .gathers import Gathers
+from .operations import BulkStores, check_drained
 from .report import where
 from .semaphore import SemaphoreRing
 from .task import HostTask, RoleTask
