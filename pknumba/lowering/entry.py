@@ -200,9 +200,14 @@ _COMMUNICATE = """
 {pad}{only}communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), warp(), worker, workers)"""
 
 
+def _begins_ahead(plan):
+    """Whether consumers do something before the kernel before this one has ended."""
+    return hasattr(plan.kernel, "ahead") and bool(plan.cfg.ahead)
+
+
 def _ahead(plan):
     """What consumers do before the kernel before this one has ended: the kernel's ``ahead`` of its block's first task."""
-    if not getattr(plan.cfg, "ahead", 0):
+    if not _begins_ahead(plan):
         return []
     return ["    group = warpgroup()", f"    if group < {plan.roles['consumer'].workers}:",
             "        ahead(cfg, bind_consumer(parameters, i32(0)), share_consumer(base), group, i32(cuda.blockIdx.x))"]
@@ -265,7 +270,7 @@ def make_entry(plan):
         space[name] = device(plan.drivers[name](plan.kernel.played(name, device), steps))
         space[f"bind_{name}"] = _bind(_globals_type(plan, role))
         space[f"share_{name}"] = view(SharedType(plan.places, role))
-    if getattr(plan.cfg, "ahead", 0):
+    if _begins_ahead(plan):
         space["ahead"] = device(_first(plan.kernel.played("ahead", device)))
     exec(_source(plan), space)
     return space["entry"], _parameters_type(plan)
