@@ -2,19 +2,23 @@
 
     mpirun -n 2 python benchmarks/against_nccl.py
 
-Both run in one process per rank, interleaved, and are timed over ten calls in a row with CUDA events; a line holds the maximum
-over ranks. NVLink multicast stays off in NCCL.
+Both run in one process per rank, interleaved, and are timed over calls in a row with CUDA events, short ones replayed from CUDA graphs
+(``eager_us`` is what they take with the host's time); a line holds the maximum over ranks. NVLink multicast stays off in NCCL.
 """
 
+import os
 import sys
 from functools import partial
 from itertools import product
+from math import prod
+from types import SimpleNamespace
 
+import ahead
 import protocol
 import torch
 from fused import FUSED
-from ranks import beside_nccl, guarded, interleaved, pace
-from rivals import trial, worst_of
+from ranks import beside_nccl, guarded, medians_of, pace, timed
+from rivals import capturable, trial, worst_of
 
 from pknumba import GemmConfig, gemm
 from pknumba.config import best
@@ -47,13 +51,23 @@ def configurations(world, op, shape, comm_sms):
     return {**configs, "chosen": None}
 
 
+def kernels(shapes, ops, comm_sms):
+    """What ``cases`` calls, as ``ahead`` compiles it; not gemm_all_to_all, whose kernel follows from the axes."""
+    world, size = SimpleNamespace(num_sms=132), int(os.environ.get("OMPI_COMM_WORLD_SIZE", "2"))
+    for shape, op in product(shapes, [op for op in ops if op != "gemm_all_to_all"]):
+        bare = FUSED[op].__new__(FUSED[op])                             # without its arrays
+        for cfg in configurations(world, bare, shape, comm_sms).values():
+            yield ahead.job(bare.config.removesuffix("Config"), cfg or best(*shape, world.num_sms, bare.make_config({}, None), size))
+    yield from (ahead.job("Gemm", best(*shape, world.num_sms, GemmConfig())) for shape in shapes)
+
+
 def case(world, kind, shape, args, comm_sms, others=None):
     """Check and time one operator on one shape; rank 0 writes a line for the best configuration of those tried, against each rival.
 
     Args:
         others: function (op) -> {name: make} of further rivals, as ``rivals.trial`` takes them; None: the product alone runs along instead.
     """
-    m, n, k = shape
+    (m, n, k), short = shape, 2 * prod(shape) / 600e12 < protocol.SHORT
     op = kind(world, shape)
     configs = configurations(world, op, shape, comm_sms)
     worst = max(error(world, op, config) for config in configs.values())
@@ -72,20 +86,21 @@ def case(world, kind, shape, args, comm_sms, others=None):
         plain = {"gemm": lambda: gemm(world, whole, op.B, out=C), "cublas": lambda: torch.matmul(whole, op.B, out=E)}
     variants = {"theirs": op.theirs, **ours, **plain}
     calls, rounds = pace(world, variants, args.seconds, args.rounds)
-    times = interleaved(world, variants, rounds, calls, pause=args.pause)
+    graphs = short and all([capturable(world, name, rival) for name, (rival, _) in tried.items() if rival])
+    times, how, eager = timed(world, variants, rounds, calls, graphs, args.pause)
     if world.rank == 0:
-        written(world, op, shape, args, times, configs, worst, tried)
+        written(world, op, shape, args, times, configs, worst, tried, dict(how=how, calls=calls, **eager))
     op.close()
     return True
 
 
-def written(world, op, shape, args, times, configs, worst, tried):
+def written(world, op, shape, args, times, configs, worst, tried, more):
     """Write the lines of one case."""
     m, n, k = shape
-    medians = {name: protocol.summary(t)[0] for name, t in times.items()}
+    medians = medians_of(times)
     chosen = min(configs, key=medians.get)
     config = configs[chosen] or best(m, n, k, world.num_sms, op.make_config({}, None), world.size)
-    same = dict(world=world.size, gpus=world.size, pause_s=args.pause)
+    same = dict(world=world.size, gpus=world.size, pause_s=args.pause, **more)
     write = partial(protocol.write, args.out, op.name, shape, "bfloat16", times[chosen])
     more = dict(same, config=vars(config), medians_us=medians, tflops=round(op.flops(shape) / medians[chosen] * 1e-6, 1))
     write(op.rival, times["theirs"], worst, **more)
@@ -124,7 +139,8 @@ def main():
     p = protocol.options(__doc__, "multigpu.jsonl")
     flags(p)
     args = p.parse_args()
-    return beside_nccl(lambda world: cases(world, args, protocol.Budget(args.budget)))
+    wanted = [shape for shape in SHAPES if any(args.only in f"{op} {'x'.join(map(str, shape))}" for op in args.ops)]
+    return beside_nccl(lambda world: cases(world, args, protocol.Budget(args.budget)), kernels(wanted, args.ops, args.comm_sms))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ log-sum-exps, merged. Attention is cuDNN's, FlashAttention-2 where that fails. A
 import sys
 from functools import lru_cache, partial
 
+import ahead
 import protocol
 import torch
 import torch.distributed as dist
@@ -18,6 +19,8 @@ from ranks import beside_nccl, guarded
 from rivals import Ours, compare, compiled, room, worst_of
 
 from pknumba import decode_attention, ring_attention, ring_rows, ulysses_attention
+from pknumba.config import attention_config, decode_config
+from pknumba.kernels import RingAttention, UlyssesAttention
 
 #: (batch, query heads, heads of K and V, rows of the whole sequence, width): usual ones, a sweep of lengths, those of the paper.
 USUAL = [(1, 16, 16, 8192, 128), (1, 32, 8, 16384, 128), (1, 16, 16, 32768, 128)]
@@ -27,6 +30,8 @@ PAPER = {"ring_attention": [(16, 16, 16, 12288, 128), (16, 16, 16, 24576, 128), 
 DECODE = [(8, 16, 16, 8192, 128), (8, 32, 8, 32768, 128), (64, 32, 8, 8192, 128)]
 #: Rows of a head that are checked, and the largest relative error that passes: both sides round once or twice.
 ROWS, LIMIT = 256, 6e-3
+#: Seconds of a call under which rivals, of many launches each, would be timed at the speed of the host: they are replayed from graphs.
+SHORT = 1e-3
 
 
 def cudnn(q, k, v, causal=False, sums=True):
@@ -41,10 +46,18 @@ def flash(q, k, v, causal=False, sums=True):
 
 
 ATTENTION = {"cuDNN": cudnn, "FlashAttention-2": flash}
+_usable = {}
 
 
-def usable(world, heads, pairs, width):
-    """Name of the attention that works for such heads, with keys in both layouts, and whose log-sum-exp is one; collective."""
+def usable(world, *sizes):
+    """Name of the attention that works for such heads, heads of K and V and width; collective the first time."""
+    if sizes not in _usable:
+        _usable[sizes] = first_usable(world, *sizes)
+    return _usable[sizes]
+
+
+def first_usable(world, heads, pairs, width):
+    """The first of ATTENTION that is right with keys in both layouts, and whose log-sum-exp is one."""
     q, k, v = (torch.randn(1, n, 256, width, device="cuda").bfloat16() for n in (heads, pairs, pairs))
     full = [x.repeat_interleave(heads // pairs, 1).float() for x in (k, v)]
     scores = q.float() @ full[0].mT * width ** -0.5
@@ -62,7 +75,7 @@ def usable(world, heads, pairs, width):
 
 
 def merge(out, lse, block, sums):
-    """Into (out, lse), (batch, heads, rows, width) and (batch, heads, rows, 1), those of further keys; in float32."""
+    """Into (out, lse), (heads, rows, width) and (heads, rows, 1), those of further keys; in float32."""
     share, old = torch.sigmoid(sums - lse), out.float()
     out.copy_(old + share * (block.float() - old))
     lse.copy_(lse - torch.nn.functional.logsigmoid(lse - sums))
@@ -93,11 +106,11 @@ class Ring:
             if self.causal and step and source < rank:                  # of pieces r and 2 n - 1 - r the second lies behind all queries
                 k, v = k[:, :, :half], v[:, :, :half]
             block, sums = self.attention(self.q[:, :, half:] if ahead else self.q, k, v, self.causal and not step)
-            if not step:
-                out, lse = block if n < 3 else block.float(), sums      # the last merging rounds
+            if not step:                                                # flattening below must copy nothing; the last merging rounds
+                out, lse = block.contiguous() if n < 3 else block.float().contiguous(), sums.contiguous()
             else:
                 late = slice(half if ahead else 0, None)
-                self.merge(out[:, :, late], lse[:, :, late], block, sums)
+                self.merge(*(x.flatten(0, 1) for x in (out[:, :, late], lse[:, :, late], block, sums)))
             for request in coming:
                 request.wait()
             held = into
@@ -222,19 +235,34 @@ def merging(function):
     """(``merge`` or ``combine`` as torch compiles it, how)."""
     if function is combine:
         return compiled(combine, torch.randn(3, 4, 5, 1, 65, device="cuda"))
-    (out, block), (lse, sums) = ([torch.randn(2, 6, 96, width, device="cuda") for _ in range(2)] for width in (64, 1))
-    return compiled(merge, out.bfloat16(), lse, block.bfloat16(), sums)
+    # The later rows of more, and no two sizes the same: then it is compiled once for all rows and for the later half of them.
+    out, block = (torch.randn(6, rows, 64, device="cuda").bfloat16() for rows in (200, 96))
+    lse, sums = (torch.randn(6, rows, 1, device="cuda") for rows in (200, 96))
+    return compiled(merge, out[:, 104:], lse[:, 104:], block, sums)
 
 
-def case(world, name, shape, causal, seconds, args):
-    """Check and time one case, on a world of its own, whose memory is given back. Returns whether ours was right on every rank."""
+def case(world, name, shape, causal, seconds, args, once):
+    """Check and time one case, on a world of its own, whose memory is given back. Returns whether ours was right on every rank.
+
+    Args:
+        once: seconds that a call takes, about.
+    """
     b, h, _, s, d = shape
     short = name == "decode_attention"
     flops = 4 * b * h * (1 if short else s) * s * d / world.size / (1 + causal)
     with room(world) as part:
         ours, makes, wrong = (decode if short else spread)(part, shape, name, causal)
-        return compare(part, args, name, shape, ours, makes, seconds=seconds, error=wrong, limit=LIMIT, graphs=short, flops=flops,
+        return compare(part, args, name, shape, ours, makes, seconds=seconds, error=wrong, limit=LIMIT, graphs=once < SHORT, flops=flops,
                        layout="causal" if causal else "full")
+
+
+def kernels():
+    """What is called, as ``ahead`` compiles it: heads of 128."""
+    for kernel in (RingAttention, UlyssesAttention):
+        cfg = attention_config(128, family=kernel.config).replace(width=128)
+        yield from (ahead.job(kernel.__name__, cfg.replace(causal=causal, **({"zigzag": causal} if cfg.spread else {})))
+                    for causal in (False, True))
+    yield ahead.job("DecodeAttention", decode_config(128).replace(width=128))
 
 
 def every():
@@ -256,7 +284,7 @@ def cases(world, args, budget):
         once = 0 if name == "decode_attention" else 4 * b * h * s * s * d / world.size / (1 + causal) / 550e12
         fits = s % (2 * world.size) == 0 and (name != "ulysses_attention" or shape[2] % world.size == 0)
         if args.only in label and fits:
-            right &= guarded(world, label, budget, partial(case, world, name, shape, causal, seconds, args), need=30 * once)
+            right &= guarded(world, label, budget, partial(case, world, name, shape, causal, seconds, args, once), need=30 * once)
     return right
 
 
@@ -265,7 +293,7 @@ def main():
     p = protocol.options(__doc__, "multigpu.jsonl")
     p.set_defaults(rounds=20)
     args = p.parse_args()
-    return beside_nccl(lambda world: cases(world, args, protocol.Budget(args.budget)))
+    return beside_nccl(lambda world: cases(world, args, protocol.Budget(args.budget)), kernels())
 
 
 if __name__ == "__main__":

@@ -8,11 +8,12 @@ calls take, host time included; above, calls in a row. Results are checked first
 """
 
 import sys
+from functools import partial
 
 import protocol
 import torch
 import torch.distributed as dist
-from ranks import beside_nccl, interleaved
+from ranks import beside_nccl, guarded, interleaved
 
 import pknumba
 
@@ -153,9 +154,9 @@ def cases(world, args, budget):
     for nbytes in SIZES:
         for kind in COLLECTIVES.values():
             name = f"{kind.name} {nbytes}"
-            if args.only in name and not any(world.allgather(budget.spent(name))):
-                right &= case(world, kind, nbytes, min(args.rounds, 30 if nbytes <= 64 * MIB else 10), args.out)
-                torch.cuda.empty_cache()
+            rounds = min(args.rounds, 30 if nbytes <= 64 * MIB else 10)
+            if args.only in name:
+                right &= guarded(world, name, budget, partial(case, world, kind, nbytes, rounds, args.out))
     return right
 
 

@@ -38,7 +38,7 @@ def case(world, shape, dtype, layout, args):
         B = torch.randn(n, k, device="cuda", dtype=kind).t() if layout == "nt" else torch.randn(k, n, device="cuda", dtype=kind)
         sets.append((A, B, torch.full((m, n), float("nan"), device="cuda", dtype=kind), torch.empty(m, n, device="cuda", dtype=kind)))
     known = tuned("gemm", world.card, world.num_sms, 1, shape, dtype, layout == "nt")
-    lines = tuple(1 if row % 64 == 0 else 2 for row in (k, k if layout == "nt" else n))     # what the call finds by itself
+    lines = tuple(1 if row % 16 == 0 else 2 for row in (k, k if layout == "nt" else n))     # what the call finds by itself
     config = config_of(args.config) or (GemmConfig(**known) if known else best(m, n, k, world.num_sms, lines=lines))
     for A, B, C, _ in sets:
         gemm(world, A, B, out=C, config=config)

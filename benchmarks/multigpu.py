@@ -22,10 +22,11 @@ import protocol
 import symmetric
 from ranks import beside_nccl
 
+FIRST = [(8192, 8192, 4096)]
 LARGE = [(4096, 4096, 2048), (16384, 16384, 8192), (2048, 2048, 1024), (32768, 32768, 16384)]
 #: Part -> (share of the time left when it starts, function (world, args, budget) -> whether results were right).
 PARTS = {
-    "fused": (0.15, partial(against_nccl.cases, shapes=[(8192, 8192, 4096)])),
+    "fused": (0.15, partial(against_nccl.cases, shapes=FIRST)),
     "norms": (0.08, norms_nccl.cases),
     "attention": (0.33, attention_nccl.cases),
     "experts": (0.2, moe_nccl.cases),
@@ -33,6 +34,13 @@ PARTS = {
     "large": (0.55, partial(against_nccl.cases, shapes=LARGE, comm_sms=(16,))),
     "micro": (0.4, micro.cases),
     "symmetric": (1.0, symmetric.cases),
+}
+#: Part -> function (args) -> kernels that are compiled ahead.
+KERNELS = {
+    "fused": lambda args: against_nccl.kernels(FIRST, args.ops, args.comm_sms),
+    "attention": lambda args: attention_nccl.kernels(),
+    "large": lambda args: against_nccl.kernels(LARGE, args.ops, (16,)),
+    "symmetric": lambda args: symmetric.kernels(),
 }
 
 
@@ -54,7 +62,7 @@ def main():
                 print(f"{part}: {share * left:.0f} of {left:.0f} s", flush=True)
             right &= play(world, args, protocol.Budget(share * left))
         return right
-    return beside_nccl(run)
+    return beside_nccl(run, [job for part in args.parts for job in KERNELS.get(part, lambda args: ())(args)])
 
 
 if __name__ == "__main__":

@@ -66,13 +66,6 @@ class Budget:
             print(f"left out for lack of time: {name}", flush=True)
         return over
 
-    def short(self, name, seconds):
-        """Whether less than so many seconds are left; says which case is left out."""
-        short = self.left() < seconds
-        if short:
-            print(f"left out for lack of time: {name}, which takes {seconds:.0f} s", flush=True)
-        return short
-
 
 def rotation(nbytes, est):
     """How many buffer sets of so many bytes to rotate over, for calls of that many expected seconds: 1 to 8."""

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from random import Random
 
+import ahead
+import protocol
 import torch
 import torch.distributed as dist
 
@@ -37,13 +39,20 @@ def own_gpus(world):
     return apart
 
 
-def beside_nccl(run):
-    """The exit status of a benchmark: ``run(world)`` says whether results were right, on a world of MPI ranks beside NCCL."""
+def beside_nccl(run, kernels=()):
+    """The exit status of a benchmark: ``run(world)`` says whether results were right, on a world of MPI ranks beside NCCL.
+
+    Args:
+        kernels: what ``ahead`` compiles meanwhile.
+    """
+    compiled = ahead.start(kernels)
     world = World.mpi(executor="gpu")
     if not own_gpus(world):
         return 2
     torch.cuda.set_device(world.device)
     connect(world)
+    compiled()
+    world.barrier()
     right = run(world)
     dist.destroy_process_group()
     world.close()
@@ -71,7 +80,9 @@ def guarded(world, name, budget, run, need=0.0):
     Args:
         need: seconds that it takes at least.
     """
-    if any(world.allgather(budget.spent(name) or budget.short(name, need))):
+    if any(world.allgather(budget.left() <= need)):
+        if world.rank == 0:
+            print(f"left out for lack of time: {name}{f', which takes {need:.0f} s' if need > 1 else ''}", flush=True)
         return True
     try:
         with limited(PATIENCE, name):
@@ -98,6 +109,27 @@ def pace(world, variants, seconds, rounds, most=CALLS):
         taken.append(max(world.allgather(start.elapsed_time(end) * 1e3)))
     calls = max(1, min(most, int(BATCH / max(taken))))
     return calls, max(LEAST, min(rounds, int(seconds * 1e6 / (calls * sum(taken)))))
+
+
+def medians_of(times):
+    """{name: microseconds}."""
+    return {name: protocol.summary(t)[0] for name, t in times.items()}
+
+
+def timed(world, variants, rounds, calls, graphs=False, pause=0.0):
+    """(what ``interleaved`` returns, "graph" or "eager", {} or of graphs {"eager_us": medians of calls one by one}).
+
+    Args:
+        graphs: calls are replayed from graphs; where a capture fails, which is said, they are not.
+    """
+    try:
+        if graphs:
+            times = interleaved(world, variants, rounds, calls, graphs=True, pause=pause)
+            return times, "graph", {"eager_us": medians_of(interleaved(world, variants, min(rounds, 10), calls, pause=pause))}
+    except Exception as problem:
+        print(f"no graphs: {type(problem).__name__}: {problem}"[:300], flush=True)
+        torch.cuda.synchronize()
+    return interleaved(world, variants, rounds, calls, pause=pause), "eager", {}
 
 
 def in_graph(call, calls):

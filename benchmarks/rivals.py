@@ -8,7 +8,7 @@ from functools import partial
 
 import protocol
 import torch
-from ranks import in_graph, interleaved, limited, pace
+from ranks import in_graph, limited, medians_of, pace, timed
 
 #: Seconds that a rival may take for its first call, with what it compiles then.
 FIRST = 90
@@ -50,13 +50,25 @@ def worst_of(world, error):
     return max(world.allgather(error), key=lambda e: float("inf") if e != e else e)
 
 
-def trial(world, name, make, error=None, limit=0.0, graph=False):
+def agreed(world, name, attempt):
+    """(what ``attempt()`` returns, None), or (None, why it failed): the same on every rank; collective."""
+    found = why = None
+    with limited(FIRST, name):
+        try:
+            found = attempt()
+            torch.cuda.synchronize()
+        except Exception as problem:                                    # whatever it is, ours is measured all the same
+            why = reason_of(problem)
+        said = [told for told in world.allgather(why) if told]
+    return (None, said[0]) if said else (found, None)
+
+
+def trial(world, name, make, error=None, limit=0.0):
     """(a rival, None), or (None, why it does not run): the same on every rank; collective.
 
     Args:
         make: function () -> rival, which is called without arguments and leaves its result in ``out``.
         error: function (out) -> relative error, which calls no other rank; None: results are not looked at. limit: the largest that passes.
-        graph: it must run from a CUDA graph, too.
     """
     def first():
         rival = make()
@@ -66,25 +78,20 @@ def trial(world, name, make, error=None, limit=0.0, graph=False):
         if not found <= limit:
             raise ValueError(f"wrong, relative error {found:.1e}")
         return rival
+    rival, why = agreed(world, name, first)
+    if why:
+        torch.cuda.empty_cache()
+        if world.rank == 0:
+            print(f"rival not run: {name}: {why}", flush=True)
+    return rival, why
 
-    def again():
-        in_graph(rival, 1)()
-        torch.cuda.synchronize()
-        return rival
-    for attempt in (first, again) if graph else (first,):               # ranks agree before they go on
-        why = None
-        with limited(FIRST, name):
-            try:
-                rival = attempt()
-            except Exception as problem:                                # whatever it is, ours is measured all the same
-                why = reason_of(problem)
-            said = [told for told in world.allgather(why) if told]
-        if said:
-            if world.rank == 0:
-                print(f"rival not run: {name}: {said[0]}", flush=True)
-            torch.cuda.empty_cache()
-            return None, said[0]
-    return rival, None
+
+def capturable(world, name, call):
+    """Whether a call runs from a CUDA graph, on every rank; collective."""
+    _, why = agreed(world, name, lambda: in_graph(call, 1)())
+    if why and world.rank == 0:
+        print(f"no graphs, {name}: {why}", flush=True)
+    return not why
 
 
 def compiled(function, *example):
@@ -104,7 +111,8 @@ def compare(world, args, op, shape, ours, rivals, *, seconds, error=None, limit=
 
     Args:
         ours: as rivals' ``make`` gives them. rivals: {name: make}, see ``trial``. error, limit: of ours and of rivals.
-        seconds: for the timed rounds. graphs: calls are replayed from CUDA graphs. layout: of the line. flops: operations of one rank.
+        seconds: for the timed rounds. graphs: calls are replayed from CUDA graphs, if all can be. layout: of the line.
+        flops: operations of one rank.
     """
     ours()
     world.synchronize()
@@ -114,13 +122,14 @@ def compare(world, args, op, shape, ours, rivals, *, seconds, error=None, limit=
         if world.rank == 0:
             print(f"WRONG {op} {shape} {layout or ''}: relative error {worst:.2e}", flush=True)
         return False
-    tried = {name: trial(world, name, make, error, limit, graphs) for name, make in rivals.items()}
+    tried = {name: trial(world, name, make, error, limit) for name, make in rivals.items()}
     variants = {"ours": ours, **{name: rival for name, (rival, _) in tried.items() if rival}}
     calls, rounds = pace(world, variants, seconds, args.rounds)
-    times = interleaved(world, variants, rounds, calls, graphs=graphs)
+    graphs = graphs and all([capturable(world, name, variant) for name, variant in variants.items()])
+    times, how, eager = timed(world, variants, rounds, calls, graphs)
     if world.rank == 0:
-        medians = {name: protocol.summary(t)[0] for name, t in times.items()}
-        more = dict(world=world.size, gpus=world.size, layout=layout, medians_us=medians, calls=calls, how="graph" if graphs else "eager")
+        medians = medians_of(times)
+        more = dict(world=world.size, gpus=world.size, layout=layout, medians_us=medians, calls=calls, how=how, **eager)
         more |= {"tflops": round(flops / medians["ours"] * 1e-6, 1)} if flops else {}
         write = partial(protocol.write, args.out, op, shape, "bfloat16", times["ours"])
         for name, (rival, why) in tried.items():

@@ -109,7 +109,7 @@ MORE = {"look_up_us": "look-up {:.1f} µs", "launch_us": "Python around the driv
 
 def more(r):
     """Those fields in words."""
-    return ", ".join(text.format(r[name]) for name, text in MORE.items() if r.get(name) is not None)
+    return ", ".join(text.format(r[name]) for name, text in MORE.items() if r.get(name) not in (None, "torch.compile"))
 
 
 def cells(r):

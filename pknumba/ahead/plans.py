@@ -8,7 +8,7 @@ import sys
 from .. import config as configs
 from .. import kernels
 from ..config import kept
-from ..config.choosing import _GEMMS
+from ..config.choosing import _ALONE, _GEMMS
 from ..errors import ConfigError
 from ..templates import Comm
 from ..tiles import ITEMSIZE
@@ -68,9 +68,10 @@ def _products(kernel, sizes, sms, world, changes):
     usual = kernel.defaults()
     tuned = [usual.replace(**fields) for fields in _tuned(kernel, sizes, sms, world)]
     if not sizes:
-        return [usual, *(usual.replace(**fields) for fields, _ in _GEMMS), *tuned]
+        alone = () if kernel.plain() else _ALONE
+        return [usual, *(usual.replace(**fields) for fields, *_ in (*_GEMMS, *alone)), *tuned]
     lines = [(1, 1)] if kernel.communicates() else [(a, b) for a in (1, 2) for b in (1, 2)]        # rows that do not begin on a line
-    return [*(configs.best(m, n, k, sms, usual, world, line) for m, n, k in sizes for line in lines), *tuned]
+    return [*(configs.best(m, n, k, sms, usual, world, line, kernel.plain()) for m, n, k in sizes for line in lines), *tuned]
 
 
 def _tuned(kernel, sizes, sms, world):

@@ -6,14 +6,15 @@ where they cannot know.
 
 import ast
 
+from ..tiles import arrivers
 from .subject import attribute, words
 
 #: Rule's name -> function.
 RULES = {}
 _STORES = ("store_async", "store_add_async", "store_min_async", "store_max_async", "store_ragged_async")
 _LOADS = ("load_async", "load_multicast", "load_ragged_async")
-_SIGNALS = ("signal", "signal_all", "announce", "barrier")
-_ARRIVALS = ("arrive", "expect")
+_SIGNALS = ("signal", "signal_all", "announce", "check_in", "barrier")
+_ARRIVALS = ("arrive", "expect", "arrive_gathered")
 
 
 def rule(function):
@@ -101,7 +102,7 @@ def wrong_arriver(subject):
         for call in calls:
             name = _tile(call.node.args[0]) if call.name in _ARRIVALS and call.node.args else None
             by = (subject.semaphores or {}).get(name)
-            if by and by != role:
+            if by and role not in arrivers(by):
                 yield role, call, f"s.{name} is declared by={by!r}. Only that role may arrive. Declare another semaphore."
 
 
@@ -228,7 +229,7 @@ def turns_share_a_ring(subject):
             by = (subject.semaphores or {}).get(_tile(call.node.args[0])) if call.name == "wait" and call.node.args else None
             if call.name == "turn_pass":
                 passed, own = call, False
-            elif by == role:
+            elif by and role in arrivers(by):
                 own = True
             elif by and passed and not own:
                 yield role, call, ("workers that take turns may enter this ring in any order. A parity does not tell laps apart. Let each "

@@ -25,6 +25,9 @@ class GemmConfig(Config):
         slices: of a tile's depth (a power of two), each multiplied by a block of its own; then as many of them as divide the columns sum a
             share each, through memory. For few tiles and long sums, on all SMs.
         stagger: slices, or columns of tiles, begin at different depths and go around: blocks ask different places of memory at once.
+        ahead: stages that a block has fetched into L2 while it waits for the kernel before this one to end.
+        direct: consumers store the output themselves, each its own part, through panels of its own; otherwise they hand panels to a thread
+            that has the copy engine store them.
         dtype: "bfloat16", "float16" or "float32", which is multiplied as tf32. b_transposed: B is the transpose of a row-major (N, K)
             array. Both are set by the call from its arrays (``of``).
     """
@@ -40,6 +43,8 @@ class GemmConfig(Config):
     cluster: int = 1
     slices: int = 1
     stagger: bool = False
+    ahead: int = 0
+    direct: bool = False
     dtype: str = "bfloat16"
     b_transposed: bool = True
 
@@ -55,11 +60,13 @@ class GemmConfig(Config):
     dtypes: ClassVar[tuple] = (*DTYPES, "float32")
 
     def of(self, dtype, b_transposed):
-        """The same for arrays of that kind. Stages of float32 are half as deep, and every block has all of its tile's depth."""
+        """The same for arrays of that kind. Stages of float32 are half as deep and panels twice as large, of which there are as many as
+        there is room for; every block has all of its tile's depth, and a storer stores."""
         cfg = self.replace(dtype=dtype, b_transposed=b_transposed)
         if dtype != "float32" or self.dtype == dtype:
             return cfg
-        return cfg.replace(tile_k=self.tile_k // 2, slices=1)
+        cfg = cfg.replace(tile_k=self.tile_k // 2, slices=1, direct=False)
+        return next((c for c in (cfg.replace(c_stages=n) for n in range(self.c_stages, 0, -1)) if c.shared_bytes <= SHARED_LIMIT), cfg)
 
     @property
     def parts(self):
@@ -129,7 +136,8 @@ class GemmConfig(Config):
         """Bytes of shared memory of a block."""
         size = ITEMSIZE[self.dtype]
         stage = (self.tile_m + self.tile_n) * self.tile_k * size
-        return self.stages * stage + self.c_stages * self.parts * self.part_m * self.panel_n * size + _RESERVED
+        rows = 64 * self.consumers if self.direct else self.tile_m
+        return self.stages * stage + self.c_stages * rows * self.panel_n * size + _RESERVED
 
     def check(self):
         """Raise ConfigError unless sm_90 can run it."""
@@ -149,6 +157,10 @@ class GemmConfig(Config):
              "multiple of one 128-byte swizzle span deep."),
             (self.stages >= 2 and self.c_stages >= 1, f"stages = {self.stages}, c_stages = {self.c_stages}. At least 2 and 1."),
             (self.group_m >= 1, f"group_m = {self.group_m}. At least 1."),
+            (self.ahead >= 0, f"ahead = {self.ahead}. Stages, 0 at least."),
+            (not self.ahead or len(self.clusters) > 1, f"ahead = {self.ahead}. Operands of this family come from other ranks. Use 0."),
+            (not self.direct or len(self.clusters) > 1, "direct = True. This family's tiles leave by the copy engine. Use False."),
+            (not self.direct or ITEMSIZE[self.dtype] == 2, f"direct = True of {self.dtype}. Consumers store 16-bit panels. Use False."),
             (self.cluster in self.clusters, f"cluster = {self.cluster}. Blocks of a cluster: "
              f"{' or '.join(map(str, self.clusters))}."),
             (self.group_m % max(self.cluster, 1) == 0, f"group_m = {self.group_m} in clusters of {self.cluster}. Its tile rows are "
@@ -169,8 +181,6 @@ class GemmConfig(Config):
                 (self.slices <= 8 or self.part_m * self.tile_n <= 64 * 128, f"slices = {self.slices} of a tile {self.tile_m} x "
                  f"{self.tile_n}. With more than 8 a consumer's sums take 64 registers at most. Use a smaller tile."),
                 (len(self.clusters) > 1, f"slices = {self.slices}. Blocks of this family share no tile. Use GemmConfig."),
-                (self.cluster == 1, f"slices = {self.slices} in clusters of {self.cluster}. Blocks that share a tile meet in memory. Use "
-                 "cluster = 1."),
                 (not self.ping_pong, f"slices = {self.slices} with ping_pong. Consumers of a tile that is shared work together. Use "
                  "ping_pong = False."),
             ]

@@ -1,8 +1,10 @@
 """GEMM: C = A @ B. A (M, K) row-major, B (K, N) row-major or the transpose of a row-major (N, K), C (M, N) row-major."""
 
 from ..config import GemmConfig
-from ..primitives import (accumulator, activate, arrive, expect, fence_async, load_async, load_multicast, mma, mma_wait, mod, ring, store,
-                          store_add_async, store_async, store_async_read_wait, tile_coord, turn_pass, turn_wait, wait)
+from ..errors import ConfigError
+from ..primitives import (accumulator, activate, arrive, expect, fence_async, least, load_async, load_multicast, mma, mma_wait, mod,
+                          prefetch, ring, store, store_add_async, store_async, store_async_read_wait, tile_coord, turn_pass, turn_wait,
+                          wait)
 from ..templates import LCS, Whole, multiply
 from ..tiles import Semaphore, Tile, shared
 
@@ -14,10 +16,26 @@ class Gemm(LCS):
     tensors, early = ("A", "B", "C"), ("A", "B")
 
     @classmethod
+    def plain(kernel):
+        """Whether a call may choose only what this class plays: all that extends Gemm, whose end may be another."""
+        return kernel is not Gemm
+
+    @classmethod
     def for_config(kernel, cfg):
-        """SlicedGemm for tiles whose depth is in slices."""
+        """SlicedGemm for tiles whose depth is in slices; DirectGemm and DirectSlicedGemm for consumers that store by themselves.
+
+        Raises ConfigError for what extends Gemm: its own roles would not be played.
+        """
+        if cfg.slices == 1 and not cfg.direct:
+            return super().for_config(cfg)
+        from .direct_gemm import DirectGemm, DirectSlicedGemm
         from .sliced_gemm import SlicedGemm
-        return SlicedGemm if cfg.slices > 1 else kernel
+        which = (DirectSlicedGemm if cfg.direct else SlicedGemm) if cfg.slices > 1 else DirectGemm
+        if kernel is not Gemm and not issubclass(kernel, which):
+            raise ConfigError(f"{kernel.__name__}: slices = {cfg.slices}, direct = {cfg.direct}. {which.__name__}, which plays them, has "
+                              f"another consumer than what extends Gemm. Use slices = 1 and direct = False, or extend {which.__name__}.",
+                              config=cfg)
+        return which if kernel is Gemm else kernel
 
     @staticmethod
     def shared(cfg):
@@ -34,6 +52,14 @@ class Gemm(LCS):
         """Where a task's tile lies: (row, column, first row of A, peer to store to)."""
         row, col = tile_coord(task.id, g.grid, cfg.group_m)
         return row, col, 0, None
+
+    @staticmethod
+    def ahead(cfg, g, s, task):
+        """Consumers, while the kernel before this one ends: the first stages to the L2."""
+        for k in range(least(cfg.ahead, g.k_tiles)):
+            at = mod(k + task.col, g.k_tiles) if cfg.stagger else k
+            prefetch(s.a[0], g.A, (task.row, at), task.part, cfg.consumers, task.first)
+            prefetch(s.b[0], g.B, (task.col, at) if cfg.b_transposed else (at, task.col), task.part, cfg.consumers)
 
     @staticmethod
     def loader(cfg, g, s, task):                # one thread: global -> shared

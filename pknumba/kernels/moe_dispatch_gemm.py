@@ -2,7 +2,8 @@
 
 from ..config import CommConfig, MoeConfig
 from ..primitives import add_up, carry, deal, div, drop, i32, least, look, mod, post, put, tally, wait_until
-from ..templates import Comm, Experts, Tokens, dispatch, routed
+from ..templates import Comm, Experts, dispatch, routed
+from .gathered_gemm import GatheredGemm
 from .grouped_gemm import GroupedGemm
 
 
@@ -34,9 +35,9 @@ class Route(Comm):
         return owner, i32(owner * rows + least(owner, extra))
 
     @staticmethod
-    def below(cfg, g, rank, expert, stretches):
-        """Entries of a rank below an expert in its first stretches."""
-        return add_up(g.starts, i32((rank * (g.experts + 1) + expert) * g.stretches), stretches)
+    def below(cfg, g, rank, expert):
+        """Where the table has how many entries of a rank lie below an expert in each stretch."""
+        return i32((rank * (g.experts + 1) + expert) * g.stretches)
 
     @staticmethod
     def stretch(cfg, g, task):
@@ -57,11 +58,11 @@ class Route(Comm):
             drop(g.indices, begin, end, g.experts, g.place)
         else:
             owner, first = Route.home(cfg, g, expert)
-            row = i32(Route.below(cfg, g, g.rank, expert + 1, number) - Route.below(cfg, g, g.rank, expert, number))
-            rows = i32(0)                       # of this expert and those before it on the same rank
+            here, after = add_up(g.starts, (Route.below(cfg, g, g.rank, expert), Route.below(cfg, g, g.rank, expert + 1)), number)
+            row, rows = i32(after - here), i32(0)       # rows: of this expert and those before it on the same rank
             for rank in range(g.world_size):
-                start, here = Route.below(cfg, g, rank, first, g.stretches), Route.below(cfg, g, rank, expert, g.stretches)
-                after = Route.below(cfg, g, rank, expert + 1, g.stretches)
+                mine = Route.below(cfg, g, rank, first), Route.below(cfg, g, rank, expert), Route.below(cfg, g, rank, expert + 1)
+                start, here, after = add_up(g.starts, mine, g.stretches)
                 row = i32(row + (after if rank < g.rank else here) - start)
                 rows = i32(rows + after - start)
             shift = i32(0) if owner == g.rank else g.capacity
@@ -70,23 +71,10 @@ class Route(Comm):
                 put(g.ends, expert - first, least(rows, g.capacity))
 
 
-class MoeGather(Tokens):
-    """On one rank, what all warps do before the product: the rows of each token's experts are that token."""
-
-    tensors = ("A", "X", "place")
-
-    @staticmethod
-    def communicator(cfg, g, s, task):          # a warp: a token
-        for i in range(g.top_k):
-            row = look(g.place, i32(task.id * g.top_k + i))
-            if row >= 0:
-                carry(g.A, row, g.X, task.id)
-
-
 class MoeDispatchGemm(Experts, GroupedGemm):
     """Communicators fetch rows from the ranks that have them, in the order of experts; compute SMs multiply tiles whose rows have come."""
 
-    config, alone, before = MoeConfig, GroupedGemm, MoeGather
+    config, alone = MoeConfig, GatheredGemm
     tensors, symmetric, counters = ("A", "B", "C", "ends", "source", "X"), ("X",), ("arrived", "left")
     kinds = {**GroupedGemm.kinds, "source": "int32"}
     numbers = {**Experts.numbers, "top_k": 1}

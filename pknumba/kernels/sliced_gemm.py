@@ -1,6 +1,7 @@
 """GEMM of few tiles and long sums, on all SMs: blocks each multiply a slice of a tile's depth and add up what they have through memory."""
 
-from ..primitives import activate, div, expect, least, load_async, mod, reduce_shares, ring, store_shares, tile_coord, wait
+from ..primitives import (activate, div, expect, i32, least, load_async, load_multicast, mod, prefetch, reduce_shares, ring, store_shares,
+                          tile_coord, wait)
 from ..templates import Sliced
 from .gemm import Gemm
 
@@ -10,7 +11,7 @@ class SlicedGemm(Gemm):
     share of the columns. What the others have for a share is left in ``sums``, a slot for each task and consumer.
 
     Sums are float32, added in one order: a call gives the same bits each time. All tasks of a tile run at once, since grids are whole
-    tiles; a block always has the same slice.
+    tiles.
     """
 
     form, private = Sliced, True
@@ -19,32 +20,67 @@ class SlicedGemm(Gemm):
     numbers = {**Gemm.numbers, "blocks": 1}
 
     @staticmethod
+    def share(cfg, g, task):
+        """(tile, slice) of a task. The blocks of a grid have as many tiles at once as they can: first all of these have the first slice,
+        then the second. Neighbours have the same slice of tiles beside each other, so that what they load comes from the L2 once."""
+        most = div(g.blocks, cfg.slices)
+        turn = div(task.id, g.blocks)
+        tiles = least(most, i32(div(g.tasks, cfg.slices) - turn * most))
+        number = i32(task.id - turn * g.blocks)
+        return i32(turn * most + mod(number, tiles)), div(number, tiles)
+
+    @staticmethod
     def locate(cfg, g, task):
         """Row of the tile; column of the share that this block stores, in shares: the last one of the tile if it stores none."""
-        row, col = tile_coord(div(task.id, cfg.slices), g.grid, cfg.group_m)
-        return row, col * cfg.sharers + least(mod(task.id, cfg.slices), cfg.sharers - 1), 0, None
+        tile, part = SlicedGemm.share(cfg, g, task)
+        row, col = tile_coord(tile, g.grid, cfg.group_m)
+        return row, col * cfg.sharers + least(part, cfg.sharers - 1), 0, None
+
+    @staticmethod
+    def depth(cfg, g, part, k):
+        """Place in the depth of a slice's k-th stage."""
+        return part * g.k_tiles + (mod(k + div(part * g.k_tiles, cfg.slices), g.k_tiles) if cfg.stagger else k)
+
+    @staticmethod
+    def ahead(cfg, g, s, task):
+        col, part = div(task.col, cfg.sharers), SlicedGemm.share(cfg, g, task)[1]
+        for k in range(least(cfg.ahead, g.k_tiles)):
+            at = SlicedGemm.depth(cfg, g, part, k)
+            prefetch(s.a[0], g.A, (task.row, at), task.part, cfg.consumers)
+            prefetch(s.b[0], g.B, (col, at) if cfg.b_transposed else (at, col), task.part, cfg.consumers)
 
     @staticmethod
     def loader(cfg, g, s, task):
-        col, part = div(task.col, cfg.sharers), mod(task.id, cfg.slices)
+        col, part = div(task.col, cfg.sharers), SlicedGemm.share(cfg, g, task)[1]
         for k in range(g.k_tiles):
             stage, phase = ring(task.step + k, cfg.stages)
             wait(s.ab_empty[stage], phase ^ 1)
             expect(s.ab_full[stage], s.a[stage], s.b[stage])
-            at = part * g.k_tiles + (mod(k + div(part * g.k_tiles, cfg.slices), g.k_tiles) if cfg.stagger else k)
+            at = SlicedGemm.depth(cfg, g, part, k)
             load_async(s.a[stage], g.A, (task.row, at), s.ab_full[stage])
-            load_async(s.b[stage], g.B, (col, at) if cfg.b_transposed else (at, col), s.ab_full[stage])
+            load_multicast(s.b[stage], g.B, (col, at) if cfg.b_transposed else (at, col), s.ab_full[stage])
+
+    @staticmethod
+    def total(cfg, g, task, acc):
+        """What a consumer gets of the sums that all tasks of the tile have: its rows of the block's share."""
+        tile, part = SlicedGemm.share(cfg, g, task)
+        first = i32(tile * cfg.slices * cfg.parts + task.part)
+        return reduce_shares(acc, g.sums, first, cfg.parts, cfg.slices, cfg.sharers, part, g.left)
+
+    @staticmethod
+    def leave(cfg, g, task, acc):
+        """A consumer's sums to the others of the tile, but for its own share."""
+        tile, part = SlicedGemm.share(cfg, g, task)
+        store_shares(g.sums, i32((tile * cfg.slices + part) * cfg.parts + task.part), acc, cfg.sharers, part, g.left)
 
     @staticmethod
     def consumer(cfg, g, s, task):
         acc = Gemm.product(cfg, g, s, task)
-        part, first = mod(task.id, cfg.slices), div(task.id, cfg.slices) * cfg.slices * cfg.parts + task.part
-        store_shares(g.sums, first + part * cfg.parts, acc, cfg.sharers, part, g.left)
-        if part < cfg.sharers:
-            total = reduce_shares(acc, g.sums, first, cfg.parts, cfg.slices, cfg.sharers, part, g.left)
-            Gemm.panels(cfg, g, s, task, activate(total, cfg.activation))
+        SlicedGemm.leave(cfg, g, task, acc)
+        if SlicedGemm.share(cfg, g, task)[1] < cfg.sharers:
+            Gemm.panels(cfg, g, s, task, activate(SlicedGemm.total(cfg, g, task, acc), cfg.activation))
 
     @staticmethod
     def storer(cfg, g, s, task):
-        if mod(task.id, cfg.slices) < cfg.sharers:
+        if SlicedGemm.share(cfg, g, task)[1] < cfg.sharers:
             Gemm.storer(cfg, g, s, task)

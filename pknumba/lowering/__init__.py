@@ -8,7 +8,8 @@ from .declare import PRIMITIVES, Int, KernelMeta, Pair, Real, constant, need, pr
 from .insist import BEYOND, CHECK, insist
 
 __all__ = ["primitive", "need", "constant", "Int", "Pair", "Real", "KernelMeta", "PRIMITIVES", "insist", "BEYOND", "CHECK",
-           "accumulator_type", "rows_type", "operand_type", "is_accumulator", "is_rows", "is_operand", "result_of", "elementwise", "build"]
+           "accumulator_type", "rows_type", "operand_type", "integers_type", "is_accumulator", "is_rows",
+           "is_operand", "result_of", "elementwise", "build"]
 
 
 def accumulator_type(rows, cols):
@@ -27,6 +28,12 @@ def operand_type(rows, cols, dtype):
     """The type of an A operand in registers."""
     from .types import OperandType
     return OperandType(rows, cols, dtype)
+
+
+def integers_type(n):
+    """The type of n integers in each thread, which the body of a primitive gives as a tuple."""
+    from numba.cuda import types
+    return types.UniTuple(types.int32, n)
 
 
 def is_accumulator(argtype):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from numba import cuda
 from numba.cuda import extending, types
 
-from ..tiles import Semaphore
+from ..tiles import Semaphore, Task
 from .compile import compile_entry, entry_ptx
 from .declare import need
 from .ptx import CONTEXT, EPOCH, MAPS, Ptx
@@ -92,9 +92,9 @@ def _bind(target):
 
 
 def _begin(plan):
-    """An intrinsic that sets the block up: semaphores, the launch context, and the wait for the kernel before this one."""
+    """An intrinsic that sets the block up: semaphores and the launch context."""
     early = [i for i, name in enumerate(plan.tensors) if name in vars(plan.kernel).get("early", ())]
-    counts = [(at + 8 * i, d.arrivals(plan.roles[d.by])) for at, d in plan.places.values() if isinstance(d, Semaphore) for i in range(d.n)]
+    counts = [(at + 8 * i, d.complete(plan.roles)) for at, d in plan.places.values() if isinstance(d, Semaphore) for i in range(d.n)]
 
     # in a cluster, others may arrive here as soon as they run
     meet = "bar.sync 0;" if plan.cluster == 1 else "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
@@ -115,11 +115,21 @@ def _begin(plan):
                 with p.when(b.icmp_unsigned("==", p("mov.u32 $0, %tid.x;", out=[I32], pure=True), p.const(32 * i))):
                     p(f"prefetch.tensormap [$0+{MAPS}];", b.ptrtoint(b.extract_value(args[0], i), I64))
             # the next kernel's blocks may begin as soon as all of this one's have, and wait there until this one has ended
-            p(f"griddepcontrol.launch_dependents; {meet} griddepcontrol.wait;")
-            p.prepare_ring(base, b.extract_value(args[0], len(sig.args[0]) - 1))
+            p(f"griddepcontrol.launch_dependents; {meet}")
             return base
         return types.int32(parameters), codegen
     return begin
+
+
+@extending.intrinsic
+def _follow(tyctx, parameters, base):
+    """The wait for the kernel before this one."""
+    def codegen(context, b, sig, args):
+        p = Ptx(context, b, sig.args)
+        p("griddepcontrol.wait;")
+        p.prepare_ring(args[1], b.extract_value(args[0], len(sig.args[0]) - 1))
+        return context.get_dummy_value()
+    return types.void(parameters, base), codegen
 
 
 @extending.intrinsic
@@ -182,7 +192,7 @@ _COMPUTE = """
 {pad}    consumer(cfg, bind_consumer(parameters, epoch), share_consumer(base), group, block, sms)"""
 #: Lanes shuffle to learn their warp's number, so all of them ask before a branch parts them.
 _BESIDE = """{pad}    elif number >= {first} and number < {end}:
-{pad}        {only}communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), i32(number - {first}),
+{pad}        {only}{name}(cfg, bind_{name}(parameters, epoch), share_{name}(base), i32(number - {first}),
 {pad}                     i32(block * {warps} + number - {first}), i32(sms * {warps}))"""
 _COMMUNICATE = """
 {pad}workers = i32((i32(cuda.gridDim.x) - sms) * {warps})
@@ -190,13 +200,23 @@ _COMMUNICATE = """
 {pad}{only}communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), warp(), worker, workers)"""
 
 
+def _ahead(plan):
+    """What consumers do before the kernel before this one has ended: the kernel's ``ahead`` of its block's first task."""
+    if not getattr(plan.cfg, "ahead", 0):
+        return []
+    return ["    group = warpgroup()", f"    if group < {plan.roles['consumer'].workers}:",
+            "        ahead(cfg, bind_consumer(parameters, i32(0)), share_consumer(base), group, i32(cuda.blockIdx.x))"]
+
+
 def _source(plan):
     """Text of the entry: numba cannot loop over functions of different types, so roles are written out."""
-    helpers = [r for r in plan.roles.values() if r.scope == "thread" and r.name != "communicator"]
+    helpers = [r for r in plan.roles.values() if r.scope == "thread" and not r.beside and r.name != "communicator"]
     comm = plan.roles.get("communicator")
-    only = "if i32(cuda.threadIdx.x) & 31 == 0: " if comm and comm.scope == "thread" else ""
-    beside, comm = (comm, None) if comm and comm.beside else (None, comm)
-    lines = ["def entry(parameters):", "    base = begin(parameters)",
+    beside = next((r for r in plan.roles.values() if r.beside), None)
+    one = "if i32(cuda.threadIdx.x) & 31 == 0: "
+    only = one if comm and comm.scope == "thread" else ""
+    comm = None if comm and comm.beside else comm
+    lines = ["def entry(parameters):", "    base = begin(parameters)", *_ahead(plan), "    follow(parameters, base)",
              "    epoch = get_epoch(parameters)" if plan.counters else "    epoch = i32(0)", "    block = i32(cuda.blockIdx.x)"]
     if "consumer" not in plan.roles:
         return "\n".join(lines) + "\n    sms = i32(0)" + _COMMUNICATE.format(pad=" " * 4, number="block", warps=comm.workers, only=only)
@@ -207,7 +227,8 @@ def _source(plan):
              f"share_{r.name}(base), i32(0), block, sms)" for i, r in enumerate(helpers)]
     if beside:
         first = 4 * consumers + len(helpers)
-        calls.append(_BESIDE.format(pad=pad, only=only, first=first, end=first + beside.workers, warps=beside.workers))
+        calls.append(_BESIDE.format(pad=pad, only=one if beside.scope == "thread" else "", name=beside.name, first=first,
+                                    end=first + beside.workers, warps=beside.workers))
     few, many = ("few()", "many()") if plan.registers[0] else ("pass", "pass")
     compute = _COMPUTE.format(pad=pad, consumers=consumers, few=few, many=many, helpers="\n".join(calls),
                               number="number = warp()" if beside else "tid = i32(cuda.threadIdx.x)")
@@ -220,6 +241,14 @@ def _source(plan):
     return "\n".join(lines) + test + compute + "\n    else:" + communicate
 
 
+def _first(role):
+    """The role, given the first task of its block."""
+    def play(cfg, g, s, part, place):
+        if place < g.tasks:
+            role(cfg, g, s, Task(place, part, part, part, part))
+    return play
+
+
 def make_entry(plan):
     """(entry function, numba type of its parameters) of a plan."""
     comm = plan.roles.get("communicator")
@@ -229,13 +258,15 @@ def make_entry(plan):
     register_primitives()
     forget()
     steps = device(plan.kernel.steps)
-    space = dict(cfg=plan.cfg, i32=_i32, begin=_begin(plan), get_epoch=_epoch(plan), warpgroup=_warpgroup, warp=_warp,
+    space = dict(cfg=plan.cfg, i32=_i32, begin=_begin(plan), follow=_follow, get_epoch=_epoch(plan), warpgroup=_warpgroup, warp=_warp,
                  few=_set_registers("dec", plan.registers[0]), many=_set_registers("inc", plan.registers[1]), leave=_leave,
                  cuda=cuda)
     for name, role in plan.roles.items():
         space[name] = device(plan.drivers[name](plan.kernel.played(name, device), steps))
         space[f"bind_{name}"] = _bind(_globals_type(plan, role))
         space[f"share_{name}"] = view(SharedType(plan.places, role))
+    if getattr(plan.cfg, "ahead", 0):
+        space["ahead"] = device(_first(plan.kernel.played("ahead", device)))
     exec(_source(plan), space)
     return space["entry"], _parameters_type(plan)
 

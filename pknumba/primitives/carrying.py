@@ -11,8 +11,8 @@ from .halves import KIND
 from .signal import _address, _peer
 from .units import UNIT, Units
 
-#: Units of 16 bytes that a lane moves at once: when it copies, and when it adds.
-_COPIES, _SUMS = 8, 4
+#: Units of 16 bytes that a lane moves at once: when it copies, and when it adds, of so many rows at a time.
+_COPIES, _SUMS, _ROWS = 8, 4, 4
 
 
 def _base(p, tensor_at, row, peer):
@@ -75,7 +75,8 @@ def weigh(out, row, near, far, weights, place, count, limit):
 
     Raises ContractError for other dtypes.
 
-    PTX: ld.relaxed.sys.global.v4.b32, fma.rn.f32, cvt.rn, st.relaxed.sys.global.v4.b32.
+    PTX: ld.relaxed.sys.global.v4.b32 of four rows before the first is added, fma.rn.f32, cvt.rn, st.relaxed.sys.global.v4.b32; a lane
+    looks up each of 32 rows, shfl.sync.idx tells the others.
     """
     shape, total = (1, out.shape[-1]), np.zeros((1, out.shape[-1]), np.float32)
     w, places = read(weights.window((row, 0), (1, count))), read(place.window((0, row), (1, count)))[0]
@@ -96,22 +97,46 @@ def _(out, row, near, far, weights, place, count, limit):
     def emit(p, out_at, row, near_at, far_at, weights_at, place_at, count, limit):
         b = p.b
         first, there = b.mul(row, count), _base(p, out_at, row, None)
-        (scales,), (places,) = p.tensor(weights_at, "pointer"), p.tensor(place_at, "pointer")
         for offsets, inside in _steps(p, out_at, u.itemsize, _SUMS):
             total = u.variable(p, _SUMS * u.width)
-            for i in p.loop(count):
-                n = b.add(first, i)
-                far_off = p.wide(b.shl(n, p.const(2)))
-                at = p("ld.global.b32 $0, [$1];", b.add(places, far_off), out=[p.i32])
-                with p.when(b.icmp_signed(">=", at, p.const(0))):
-                    weight = p("ld.global.f32 $0, [$1];", b.add(scales, far_off), out=[p.f32])
-                    source = b.select(b.icmp_signed("<", at, limit), _base(p, near_at, at, None), _base(p, far_at, n, None))
-                    values = u.values(p, u.load(p, source, offsets, inside))
-                    sums = [p("fma.rn.f32 $0, $1, $2, $3;", weight, x, old, out=[p.f32], pure=True)
-                            for x, old in zip(values, p.elements(b.load(total)))]
-                    b.store(p.pack(sums), total)
+            for turn in p.loop(b.lshr(b.add(count, p.const(31)), p.const(5))):
+                begin = p.scale(turn, 32)
+                rows = _weighed(p, b.add(first, begin), b.sub(count, begin), (near_at, far_at, weights_at, place_at), limit)
+                left = b.select(b.icmp_unsigned("<", b.sub(count, begin), p.const(32)), b.sub(count, begin), p.const(32))
+                for group in p.loop(b.udiv(b.add(left, p.const(_ROWS - 1)), p.const(_ROWS))):
+                    _add_rows(p, u, rows, p.scale(group, _ROWS), offsets, inside, total)
             u.store(p, there, offsets, inside, u.words(p, p.elements(b.load(total))))
     return emit
+
+
+def _weighed(p, number, left, tensors, limit):
+    """(address of a row, its weight) of this lane's entry, counted from ``number`` on; (0, 0) for those that are dropped or no more."""
+    b, (near_at, far_at, weights_at, place_at) = p.b, tensors
+    text = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.b32 $0, -1; @p ld.global.b32 $0, [$1]; }"
+    n, mine = b.add(number, p.lane()), b.zext(b.icmp_unsigned("<", p.lane(), left), p.i32)
+    off = p.wide(b.shl(n, p.const(2)))
+    at = p(text, b.add(p.tensor(place_at, "pointer")[0], off), mine, out=[p.i32])
+    weight = p(text, b.add(p.tensor(weights_at, "pointer")[0], off), mine, out=[p.i32])
+    there = b.icmp_signed(">=", at, p.const(0))
+    source = b.select(b.icmp_signed("<", at, limit), _base(p, near_at, at, None), _base(p, far_at, n, None))
+    return b.select(there, source, p.const(0, p.i64)), b.select(there, weight, p.const(0))
+
+
+def _add_rows(p, u, rows, first, offsets, inside, total):
+    """Add the next rows times their weights, all of them loaded before."""
+    b, (source, weight), words, weights = p.b, rows, [], []
+    shuffles = " ".join(f"shfl.sync.idx.b32 {x}, {x}, $2, 31, -1;" for x in "lh")
+    both = f"{{ .reg .b32 l, h; mov.b64 {{l, h}}, $1; {shuffles} mov.b64 $0, {{l, h}}; }}"
+    for i in range(_ROWS):
+        lane = b.add(first, p.const(i))                         # beyond the last row: one of address 0, which is none
+        start = p(both, source, lane, out=[p.i64])
+        weights.append(b.bitcast(p("shfl.sync.idx.b32 $0, $1, $2, 31, -1;", weight, lane, out=[p.i32]), p.f32))
+        known = b.icmp_unsigned(">", start, p.const(0, p.i64))
+        words.append(u.load(p, start, offsets, [b.and_(x, known) for x in inside]))
+    sums = p.elements(b.load(total))
+    for scale, row in zip(weights, words):
+        sums = [p("fma.rn.f32 $0, $1, $2, $3;", scale, x, old, out=[p.f32], pure=True) for x, old in zip(u.values(p, row), sums)]
+    b.store(p.pack(sums), total)
 
 
 @primitive(scope=("thread", "warp"))

@@ -95,6 +95,62 @@ def _(counters, first, step, value):
 
 
 @primitive(scope="warp")
+def check_in(counters, number):
+    """What this block wrote before (its warps have met: ``sync``), then one more on this rank's own counter (release, device scope).
+
+    Args:
+        counters: ``g.name``; number: index of the counter.
+
+    PTX: bar.warp.sync, fence.acq_rel.gpu, red.relaxed.gpu.global.add.u32, by one lane.
+    """
+    counters.add(counters.rank, number, 1)
+
+
+@check_in.lowering
+def _(counters, number):
+    def emit(p, counters_at, number):
+        check_number(p, counters, counters_at, number)
+        p("bar.warp.sync 0xffffffff;")
+        with p.leader("warp"):
+            p("fence.acq_rel.gpu; red.relaxed.gpu.global.add.u32 [$0], 1;", _address(p, p.parameter(p.i64, counters_at, 0), number))
+    return emit
+
+
+@primitive(scope="warp")
+def await_blocks(counters, first, count, value):
+    """Block until blocks of this rank have checked in: counters first to first + count - 1 are at least ``value`` (acquire, system scope).
+
+    Args:
+        counters: ``g.name``; first: index of the first; count: how many, at most 32, possibly none.
+        value: uint32, compared around its wrap.
+
+    On the device a wait longer than the world's limit records who waited for what and leaves; the host raises HangError.
+
+    PTX: ld.acquire.sys.global.u32 in a loop bounded by %globaltimer, a lane for each counter, bar.warp.sync.
+    """
+    for number in range(int(first), int(first) + int(count)):
+        counters.wait(number, value)
+
+
+@await_blocks.lowering
+def _(counters, first, count, value):
+    role = counters.role
+
+    def emit(p, counters_at, first, count, value):
+        base, own, begin = p.shared_base(), p.parameter(p.i64, counters_at, 0), p.stamp() if p.recording else None
+        with p.when(p.b.icmp_signed("<", p.lane(), count)):
+            number = p.b.add(first, p.lane())
+            check_number(p, counters, counters_at, number)
+            done, seen = _poll(p, base, _address(p, own, number), value)
+            with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
+                p.give_up(role, p.COUNTER + (counters.number << 8), number, value, seen, base)
+        p("bar.warp.sync 0xffffffff;")
+        if begin is not None:
+            p.record(role, p.COUNTER_WAIT, begin, first, p.WORTH)
+    return emit
+
+
+@primitive(scope="warp")
 def tick(counters, number):
     """One more on this rank's own counter: this block's call is over. Orders nothing.
 

@@ -7,7 +7,7 @@ the result is the same whoever computes it.
 import numpy as np
 
 from ..interpreter import read, write
-from ..lowering import Int, primitive
+from ..lowering import Int, integers_type, primitive
 
 #: Vectors of 32 entries that a warp loads at once: their latencies are most of its time.
 _AHEAD = 16
@@ -89,7 +89,8 @@ def deal(indices, begin, end, expert, row, limit, place, shift, source, peer, na
     """
     slots = int(begin) + np.flatnonzero(read(indices.span(4 * int(begin), int(end) - int(begin))) == expert)
     kept = slots[:max(0, int(limit) - int(row))]
-    write(source.span(4 * int(row), len(kept), peer), kept + int(name))
+    if len(kept):
+        write(source.span(4 * int(row), len(kept), peer), kept + int(name))
     for i, slot in enumerate(slots):
         write(place.span(4 * int(slot), 1), row + i + shift if i < len(kept) else -1)
 
@@ -139,29 +140,31 @@ def _(indices, begin, end, experts, place):
 
 
 @primitive(scope="warp")
-def add_up(table, number, count):
-    """The sum of table[number], ..., table[number + count - 1], which somebody that was waited for has written.
+def add_up(table, numbers, count):
+    """For each of ``numbers`` the sum of table[number], ..., table[number + count - 1], which somebody that was waited for has written.
 
     Args:
-        table: ``g.name``, int32 of this rank; number, count: integers, count at most 32.
+        table: ``g.name``, int32 of this rank; numbers: a tuple of integers; count: integer, at most 32.
 
-    PTX: ld.global.b32 by a lane for each, shfl.sync.bfly.
+    Returns: a tuple of integers.
+
+    PTX: ld.global.b32 by a lane for each, of all sums before the first is made; shfl.sync.bfly.
     """
-    return int(read(table.span(4 * int(number), int(count))).sum())
+    return tuple(int(read(table.span(4 * int(number), int(count))).sum()) for number in numbers)
 
 
 @add_up.lowering
-def _(table, number, count):
+def _(table, numbers, count):
     text = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.b32 $0, 0; @p ld.global.b32 $0, [$1]; }"
 
-    def emit(p, table_at, number, count):
+    def emit(p, table_at, numbers, count):
         b, lane = p.b, p.lane()
         inside = b.zext(b.icmp_unsigned("<", lane, count), p.i32)
-        value = p(text, _address(p, table_at, b.add(number, lane)), inside, out=[p.i32])
+        sums = [p(text, _address(p, table_at, b.add(number, lane)), inside, out=[p.i32]) for number in numbers]
         for step in (16, 8, 4, 2, 1):
-            value = b.add(value, p(f"shfl.sync.bfly.b32 $0, $1, {step}, 31, -1;", value, out=[p.i32]))
-        return value
-    return Int, emit
+            sums = [b.add(value, p(f"shfl.sync.bfly.b32 $0, $1, {step}, 31, -1;", value, out=[p.i32])) for value in sums]
+        return p.pack(sums)
+    return integers_type(len(numbers)), emit
 
 
 @primitive(scope="warp")

@@ -10,7 +10,7 @@ from ..lowering import accumulator_type, constant, is_accumulator, is_rows, need
 from .halves import KIND, split
 
 
-def _addresses(p, tile, tile_at):
+def addresses(p, tile, tile_at):
     """Function (m, j) -> shared address at which this lane moves its part of rows 64 m to 64 m + 63 and bytes 32 j to 32 j + 31.
 
     A 16-bit tile goes by m8n8 matrices, of which each lane names one row of 16 bytes; a float32 tile by the two columns that
@@ -36,7 +36,7 @@ def _addresses(p, tile, tile_at):
 
 def _read_lanes(p, tile, tile_at):
     """A tile's values that this thread has of it as a register tile, in their order, each read when it is asked for."""
-    address = _addresses(p, tile, tile_at)
+    address = addresses(p, tile, tile_at)
     for m in range(tile.rows // 64):
         for j in range(tile.cols * tile.itemsize // 32):
             at = address(m, j)
@@ -79,6 +79,12 @@ def _(tile):
     return accumulator_type(*tile.shape), emit
 
 
+def matrices_of(dtype):
+    """PTX that stores 16 rows and 16 columns of a warp's sums: $0 is the lane's address, $1 to $8 its sums in their order."""
+    pairs = " ".join(f"cvt.rn.{KIND.get(dtype)}x2.f32 t{i}, ${2 * i + 2}, ${2 * i + 1};" for i in range(4))
+    return f"{{ .reg .b32 t<4>; {pairs} stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {{t0, t1, t2, t3}}; }}"
+
+
 @primitive(scope="warpgroup")
 def store(tile, acc, panel=0):
     """tile = the panel-th block of ``tile`` columns of acc, rounded to the tile's dtype (nearest even).
@@ -101,14 +107,11 @@ def _(tile, acc, panel):
     _check("store", tile)
     need(is_accumulator(acc) and tile.rows == acc.rows and acc.cols % tile.cols == 0, f"{tile.role.name}: store of {acc} into {tile}. "
          "The tile has the accumulator's rows and divides its columns.")
-    kind = KIND.get(tile.dtype)
-    wide = "st.shared.v2.f32 [$0], {$1, $2};"
-    matrices = "{ .reg .b32 t<4>; " + " ".join(f"cvt.rn.{kind}x2.f32 t{i}, ${2 * i + 2}, ${2 * i + 1};" for i in range(4)) + \
-        " stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {t0, t1, t2, t3}; }"
+    kind, wide, matrices = KIND.get(tile.dtype), "st.shared.v2.f32 [$0], {$1, $2};", matrices_of(tile.dtype)
     step = 32 // tile.itemsize                  # columns that go at once
 
     def emit(p, tile_at, acc_v, panel_v):
-        address, elements = _addresses(p, tile, tile_at), p.elements(acc_v)
+        address, elements = addresses(p, tile, tile_at), p.elements(acc_v)
         for n in p.switch(panel_v, acc.cols // tile.cols):          # registers have no index: one straight line a panel
             for m in range(acc.rows // 64):
                 for j in range(tile.cols // step):

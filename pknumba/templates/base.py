@@ -86,6 +86,11 @@ class Template(metaclass=KernelMeta):
         return {**kernel.numbers, "rank": 1, "world_size": 1, "comm_sms": 1}
 
     @classmethod
+    def plain(kernel):
+        """Whether a call may choose only configurations that this class itself plays (``for_config``)."""
+        return True
+
+    @classmethod
     def for_config(kernel, cfg):
         """The kernel that plays a configuration: itself, or one that does the same in another way."""
         return kernel
@@ -109,7 +114,7 @@ class Template(metaclass=KernelMeta):
         places, size = layout(kernel.shared(cfg))
         roles = kernel.roles(cfg)
         for name, (_, decl) in places.items():
-            if isinstance(decl, Semaphore) and decl.by not in roles:
+            if isinstance(decl, Semaphore) and not {*decl.arrivers} <= {*roles}:
                 raise ContractError(f"{kernel.__name__}: semaphore {name} is declared by={decl.by!r}. It must name a role of the kernel: "
                                     f"{', '.join(roles)}.")
         if size + 1024 > SHARED_LIMIT:
@@ -130,7 +135,7 @@ class Template(metaclass=KernelMeta):
     @classmethod
     def check(kernel):
         """Raise ContractError unless roles are static functions (cfg, g, s, task)."""
-        for name in ("loader", "consumer", "storer", "communicator"):
+        for name in ("loader", "consumer", "storer", "communicator", "gatherer"):
             raw = inspect.getattr_static(kernel, name, None)
             if raw is None:
                 continue

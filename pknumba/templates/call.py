@@ -87,9 +87,10 @@ def check_sms(kernel, cfg, num_sms):
     if comm >= num_sms:
         raise ConfigError(f"{kernel.__name__}: comm_sms = {comm}, but a rank has {num_sms} SMs. At least one must compute. "
                           f"Use comm_sms = {max(1, num_sms // 8)}.", comm_sms=comm, num_sms=num_sms)
-    if getattr(cfg, "slices", 1) > num_sms:
-        raise ConfigError(f"{kernel.__name__}: slices = {cfg.slices}, but a rank has {num_sms} SMs. The blocks that share a tile run at "
-                          f"once. Use slices = {num_sms} at most.", slices=cfg.slices, num_sms=num_sms)
+    if getattr(cfg, "slices", 1) > 1 and cfg.slices * cfg.cluster > num_sms:
+        raise ConfigError(f"{kernel.__name__}: slices = {cfg.slices}, but a rank has {num_sms} SMs for clusters of {cfg.cluster}. The "
+                          f"blocks that share a tile run at once. Use slices = {num_sms // cfg.cluster} at most.", slices=cfg.slices,
+                          num_sms=num_sms)
     if cfg.cluster > num_sms:
         raise ConfigError(f"{kernel.__name__}: cluster = {cfg.cluster}, but a rank has {num_sms} SM. The blocks of a cluster run at once. "
                           "Use cluster = 1.", cluster=cfg.cluster, num_sms=num_sms)
@@ -149,11 +150,14 @@ class DeviceCall:
         record = compiled(kernel, cfg)[1]
         shared_bytes = kernel.places(cfg)[1] + 1024
         function = loaded(kernel, world, cfg, shared_bytes)
-        params = [(_tensor(world, name, matrices[name], record), 128) for name in kernel.tensors]
-        params += common_params(kernel, world, numbers, cfg, workspace)
         grid, _ = _grid(kernel, world, cfg, numbers)
         if cfg.cluster > 1:
             grid = min(grid, cfg.cluster * _resident(kernel, cfg, function.clusters(record["threads"], shared_bytes, cfg.cluster)))
+            each = cfg.cluster * getattr(cfg, "slices", 1)
+            grid = max(each, grid // each * each)
+            numbers = {**numbers, **({"blocks": grid} if "blocks" in numbers else {})}
+        params = [(_tensor(world, name, matrices[name], record), 128) for name in kernel.tensors]
+        params += common_params(kernel, world, numbers, cfg, workspace)
         self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.crowded,
                                         cluster=cfg.cluster)
         self.fire = self.launch.fire
@@ -162,7 +166,7 @@ class DeviceCall:
 def describe_hang(kernel, cfg, r):
     """Who waited for what at which source line, or used what that does not fit, from the record that a device wrote."""
     record = compiled(kernel, cfg)[1]
-    role = ("?", "loader", "consumer", "storer", "communicator")[r.role if r.role < 5 else 0]
+    role = ("?", "loader", "consumer", "storer", "communicator", "gatherer")[r.role if r.role < 6 else 0]
     at = f" at {record['sites'][r.site - 1]}" if 0 < r.site <= len(record["sites"]) else ""
     who = f"{kernel.title or kernel.__name__}: rank {r.rank} block {r.block} {role}{at}"
     if r.kind & 255 == CHECK:
@@ -223,7 +227,7 @@ class InterpretedCall:
         made = {}
         for name, (offset, decl) in self.places.items():
             if isinstance(decl, Semaphore):
-                made[name] = block.semaphore(name, decl, decl.arrivals(self.roles[decl.by]))
+                made[name] = block.semaphore(name, decl, decl.complete(self.roles))
             else:
                 made[name] = block.tile(name, offset, decl)
         return record_type("Shared", *made)(**made)

@@ -5,7 +5,8 @@ whatever the router says: who finds rows missing in a band adds them before it d
 """
 
 from ..config import MoeConfig
-from ..primitives import (announce, await_all, div, i32, keep_epoch, least, look, mod, most, post, signal_all, sync, times, wait_until)
+from ..primitives import (announce, await_all, await_blocks, check_in, div, i32, keep_epoch, least, look, mod, most, post, signal_all,
+                          sync, times, wait_until)
 from ..tiles import Role, Task, shared
 from .base import Template
 from .groups import Grouped
@@ -133,7 +134,8 @@ def routed(kernel, communicate):
     """Count; meet all blocks of all ranks; deal; meet the same block of all ranks.
 
     The first meeting is of everybody because what is dealt depends on what all have counted. Tables of this call may be written at
-    once: whoever read those of the last call has ended it with a meeting.
+    once: whoever read those of the last call has ended it with a meeting. On one rank that is the end of the launch, and lanes look for a
+    block each.
     """
     def drive(cfg, g, s, part, place, places):
         block, blocks = div(place, cfg.warps), div(places, cfg.warps)
@@ -142,15 +144,22 @@ def routed(kernel, communicate):
         for i in range(place, tasks, places):
             kernel.count(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, call))
         sync(s)
-        if warp == 0:
+        if warp == 0 and g.world_size == 1:
+            check_in(g.counted, mine)
+        elif warp == 0:
             announce(g.counted, mine)
-        for other in range(warp, blocks, cfg.warps):            # each warp waits for some
-            await_all(g.counted, i32(other), blocks, call)
+        if g.world_size == 1:
+            for first in range(warp * 32, blocks, cfg.warps * 32):
+                await_blocks(g.counted, i32(first), least(32, i32(blocks - first)), call)
+        else:
+            for other in range(warp, blocks, cfg.warps):        # each warp waits for some
+                await_all(g.counted, i32(other), blocks, call)
         sync(s)
         for i in range(place, tasks, places):
             communicate(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, call))
-        sync(s)
-        if warp == 0:
-            announce(g.dealt, mine)
-            await_all(g.dealt, block, blocks, call)
+        if g.world_size > 1:
+            sync(s)
+            if warp == 0:
+                announce(g.dealt, mine)
+                await_all(g.dealt, block, blocks, call)
     return drive

@@ -134,9 +134,9 @@ class Sliced(Whole):
 
     @staticmethod
     def numbers(m, n, k, cfg, world, sms):
-        """Grids are whole tiles: the blocks of one wait for each other."""
-        cut = cut_of(m, n, k, cfg)
-        return {**cut, "blocks": min(cut["tasks"], sms) // cfg.slices * cfg.slices}
+        """Grids are whole tiles, of whole clusters: the blocks of one wait for each other."""
+        cut, each = cut_of(m, n, k, cfg), cfg.slices * cfg.cluster
+        return {**cut, "blocks": min(cut["tasks"], sms) // each * each}
 
     @staticmethod
     def keeps(world, stream, cfg, numbers):

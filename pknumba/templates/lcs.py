@@ -11,3 +11,11 @@ class LCS(Template):
     def roles(kernel, cfg):
         consumer = Role("consumer", "warpgroup", cfg.consumers, together=not cfg.ping_pong, cluster=cfg.cluster)
         return {r.name: r for r in (Role("loader", cluster=cfg.cluster), consumer, Role("storer", cluster=cfg.cluster))}
+
+
+class Direct(LCS):
+    """The same whose consumers store: there is no storer."""
+
+    @classmethod
+    def roles(kernel, cfg):
+        return {name: role for name, role in super().roles(cfg).items() if name != "storer"}

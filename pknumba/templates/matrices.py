@@ -15,6 +15,7 @@ from .kept import launches
 
 _ALIGN = 16         # bytes: where the rows of a tensor map may start
 _LINE = 128         # of L2: rows that start on one are loaded fastest
+_SECTOR = 32        # of a line, which is asked for by itself
 
 
 def multiply(kernel, world, A, B, out, config, stream, rows=None):
@@ -119,7 +120,7 @@ class MultiplyCall(Steps):
         if fields:
             config = kernel.defaults().replace(**fields)
         elif config is None:
-            config = configs.best(m, n, k, sms, kernel.defaults(), self.world.size, lines)
+            config = configs.best(m, n, k, sms, kernel.defaults(), self.world.size, lines, kernel.plain())
             check_sms(kernel, config, sms)
         return config.of(dtype, self.transposed)
 
@@ -246,9 +247,10 @@ def _padded(width):
 
 
 def _lines(x, transposed=False):
-    """Lines in which 64 elements of a row lie, once rows that no tensor map can read have been copied."""
+    """Lines in which 64 elements of a row lie, once rows that no tensor map can read have been copied. Rows that begin on a sector take as
+    few sectors as those that begin on a line, and count as such."""
     start = x.pointer | x.strides[1 if transposed else 0]
-    return 2 if start % _LINE and start % _ALIGN == 0 else 1
+    return 2 if start % _SECTOR and start % _ALIGN == 0 else 1
 
 
 __all__ = ["multiply", "MultiplyCall"]

@@ -105,7 +105,9 @@ def test_one_that_fails_is_named(monkeypatch):
     rival, why = rivals.trial(world, "d", lambda: made(0.05), **check)
     assert rival and why is None
     monkeypatch.setattr(rivals, "in_graph", lambda call, calls: broken)
-    assert rivals.trial(world, "e", lambda: made(0.05), graph=True, **check) == (None, "ValueError: first")
+    assert not rivals.capturable(world, "e", rival)
+    monkeypatch.setattr(rivals, "in_graph", lambda call, calls: call)
+    assert rivals.capturable(world, "e", rival)
     elsewhere = SimpleNamespace(size=2, rank=1, allgather=lambda value: ["rank 0 is out of memory", value])
     assert rivals.trial(elsewhere, "f", lambda: made(0.05), **check) == (None, "rank 0 is out of memory")
 

@@ -16,10 +16,12 @@ LINES = list(itertools.product((1, 2), repeat=2))
 
 @pytest.mark.parametrize("sms", [1, 2, 3, 66, 132])
 def test_every_choice_can_run(sms):
+    """In each dtype, as a call makes it."""
     for m, n, k in itertools.product(SIZES, repeat=3):
         for lines in LINES:
             cfg = best(m, n, k, sms, lines=lines)
-            cfg.check()
+            for dtype in ("bfloat16", "float16", "float32"):
+                cfg.of(dtype, True).check()
             assert max(cfg.cluster, cfg.slices) <= sms
         for family in (GemmAllReduceConfig, AllGatherGemmConfig):
             cfg = best(m, n, k, max(sms, 2), family(), 2)
@@ -50,8 +52,8 @@ def test_waves_that_fit():
 
 
 @pytest.mark.parametrize("pointer, pitch, transposed, lines", [
-    (1 << 20, 8192, False, 1), (1 << 20, 8208, False, 2), ((1 << 20) + 32, 8192, False, 2), (1 << 20, 8208, True, 2),
-    (1 << 20, 8202, False, 1), ((1 << 20) + 2, 8192, False, 1)])
+    (1 << 20, 8192, False, 1), (1 << 20, 8208, False, 2), ((1 << 20) + 32, 8192, False, 1), ((1 << 20) + 16, 8192, False, 2),
+    (1 << 20, 8208, True, 2), (1 << 20, 8202, False, 1), ((1 << 20) + 2, 8192, False, 1)])
 def test_lines_of_an_array(pointer, pitch, transposed, lines):
     """Rows that the copy engine cannot read are copied to memory where they begin on lines."""
     strides = (2, pitch) if transposed else (pitch, 2)

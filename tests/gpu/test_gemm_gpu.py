@@ -17,6 +17,9 @@ from .arrays import LIBRARIES, assert_untouched, guarded, on_device, signs, to_n
 AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
 SHIPPED = [fields for fields, *_ in config._GEMMS]
+DIRECT = [dict(tile_n=256), dict(SHIPPED[0], stages=5, c_stages=1), dict(tile_m=192, tile_n=96, stages=5, consumers=3, ahead=2),
+          dict(tile_n=176, stages=4), dict(tile_m=64, tile_n=128, stages=8, c_stages=1, consumers=1, ahead=8),
+          dict(tile_n=128, cluster=2, ahead=4), dict(tile_n=64, stages=8, c_stages=1)]
 
 
 @pytest.fixture
@@ -55,6 +58,28 @@ def test_clusters(world, fields, transposed, dtype):
     """Pairs of tile rows: whole, without a mate, a single tile, rows that straddle lines; many pairs a cluster."""
     for shape in ((512, 768, 256), (300, 520, 200), (1, 1, 1), (2000, 1800, 72), (129, 257, 8), (3000, 2100, 136)):
         check(world, shape, dtype, transposed, config=GemmConfig(cluster=2, **fields))
+
+
+@pytest.mark.parametrize("transposed, dtype", [(True, "bfloat16"), (False, "float16")])
+@pytest.mark.parametrize("fields", DIRECT, ids=lambda f: "-".join(map(str, f.values())))
+def test_consumers_that_store(world, fields, transposed, dtype):
+    """Alone, together, in turns, in clusters, with operands that are asked for early: every edge."""
+    for shape in ((512, 768, 256), (300, 520, 200), (1, 1, 1), (2000, 1800, 72), (129, 257, 8), (70, 1003, 640)):
+        check(world, shape, dtype, transposed, config=GemmConfig(direct=True, **fields))
+
+
+@pytest.mark.parametrize("fields", [dict(tile_m=64, tile_n=128, stages=8, c_stages=1, consumers=1, direct=True, ahead=16),
+                                    dict(tile_n=256, direct=True, ahead=4), dict(tile_n=128, stages=6, slices=4, ahead=6)])
+def test_operands_that_the_call_before_writes(world, fields):
+    """What is asked for early may not be there yet: each call multiplies what the one before it has made."""
+    cfg, n = GemmConfig(**fields), 384
+    shift = torch.eye(n, device="cuda", dtype=torch.bfloat16).roll(1, 0)            # A @ shift: columns move by one
+    x = [signs(n, n, seed=1), *(torch.empty(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))]
+    truth = x[0].roll(-60, 1)
+    for i in range(60):
+        gemm(world, x[i % 3], shift, out=x[(i + 1) % 3], config=cfg)
+    torch.cuda.synchronize()
+    assert torch.equal(x[0], truth)
 
 
 def test_clusters_in_a_row(world):

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from pknumba import GroupedGemmConfig, World, config, grouped_gemm, moe_layer
+from pknumba import GroupedGemmConfig, MoeConfig, World, config, grouped_gemm, moe_dispatch_gemm, moe_layer
 from pknumba.config.moe import _TALL
 from pknumba.runtime import driver
 
-from ..kernels.experts import Problem
+from ..kernels.experts import Problem, routed
 from ..kernels.products import DTYPES, matrix, reference
 from .arrays import assert_untouched, guarded, on_device, signs, to_numpy, torch
 from .test_gemm_all_reduce_gpu import ranks, under_mps, warm
@@ -101,6 +101,40 @@ def test_same_bits_each_time(world):
     found = [grouped_gemm(world, a, b, ends)[:500].clone() for _ in range(20)]
     torch.cuda.synchronize()
     assert all(torch.equal(x, found[0]) for x in found)
+
+
+@pytest.mark.parametrize("fields", SHIPPED, ids=lambda f: "-".join(map(str, f.values())))
+def test_rows_where_they_are(world, fields):
+    """A dispatch of one rank takes tokens' rows from an array with NaN around them: whole depths, depths that a stage, 16 bytes or two
+    elements do not divide, experts without rows, more rows than there is room for; exact, and the same bits each time."""
+    shapes = (70, 2, 3, 128, 136), (33, 8, 5, 200, 72), (300, 1, 2, 256, 264), (9, 3, 4, 13, 16), (64, 4, 9, 65, 8)
+    for seed, (tokens, top_k, experts, h, n) in enumerate(shapes):
+        problem = Problem(seed, 1, tokens, top_k, experts, h, n, 8, ("bfloat16", "float16")[seed % 2], exact=True)
+        x, indices, _, w1, _ = problem.mine(0)
+        wide = torch.full((tokens, h + 16), float("nan"), device="cuda", dtype=on_device(x).dtype)
+        wide[:, 8:8 + h] = on_device(x)
+        given, capacity = (wide[:, 8:8 + h], on_any(indices), on_device(w1)), tokens * top_k if seed else tokens
+        found = []
+        for _ in range(3):
+            out = torch.full((capacity, n), float("nan"), device="cuda", dtype=wide.dtype)
+            _, routes = moe_dispatch_gemm(world, *given, experts=experts, capacity=capacity, out=out, config=MoeConfig(**fields))
+            found.append(to_numpy(out).astype(np.float32))
+        rows, ends, _ = routed(problem.x, problem.indices, experts, 0)
+        ends = np.minimum(ends, capacity)
+        for e, (start, end) in enumerate(zip((0, *ends), ends)):
+            wanted = (rows[start:end].astype(np.float32) @ w1[e].astype(np.float32)).astype(x.dtype).astype(np.float32)
+            assert all(np.array_equal(y[start:end], wanted) for y in found), f"{fields} case {seed} expert {e}"
+        assert all(np.isnan(y[ends[-1]:]).all() for y in found)
+
+
+def test_sums_of_many_slots(world):
+    """Tokens with one slot to more than a warp's lanes; some are dropped, and their weights are no numbers."""
+    for top_k, n in ((1, 8), (5, 1032), (33, 264), (70, 2056)):
+        problem = Problem(top_k, 1, 40, top_k, 6, 16, 24, n, exact=True)
+        x, indices, weights, w1, w2 = problem.mine(0)
+        weights[(indices < 0) | (indices >= 6)] = np.nan
+        out = moe_layer(world, *(on_any(y) for y in (x, indices, weights, w1, w2)), activation="relu")
+        problem.check(0, to_numpy(out), "relu")
 
 
 # ---- over ranks

@@ -12,7 +12,9 @@ from .test_gemm_gpu import check
 AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
 SLICES = [dict(tile_n=128, stages=6, slices=8), dict(tile_m=64, tile_n=128, stages=8, consumers=1, slices=32, b_transposed=False),
-          dict(tile_n=256, stages=4, c_stages=1, slices=4, dtype="float16"), dict(tile_m=64, tile_n=64, stages=12, consumers=1, slices=2)]
+          dict(tile_n=256, stages=4, c_stages=1, slices=4, dtype="float16"), dict(tile_m=64, tile_n=64, stages=12, consumers=1, slices=2),
+          dict(tile_m=64, tile_n=128, stages=8, c_stages=1, consumers=1, slices=16, direct=True, ahead=8),
+          dict(tile_n=128, stages=6, slices=8, cluster=2, ahead=6)]
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def world():
         yield world
 
 
-@pytest.mark.parametrize("fields", SLICES, ids=lambda f: f"{f['tile_n']}-{f['slices']}")
+@pytest.mark.parametrize("fields", SLICES, ids=lambda f: f"{f['tile_n']}-{f['slices']}-{f.get('cluster', 1)}")
 def test_slices(world, fields):
     """One tile and many, less depth than slices, edges; more tiles than fit at once; the same bits each time."""
     cfg = GemmConfig(**fields)

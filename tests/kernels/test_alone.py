@@ -23,7 +23,8 @@ def test_one_rank_runs_gemm(operator):
         for config in (None, small):
             assert (operator(world, a, b, config=config) == expected).all()
         assert world._made == 0
-        assert {key[1] for key in world.cache if key[0] == "workspace"} == {Gemm}
+        played = {key[1] for key in world.cache if key[0] == "workspace"}
+        assert played and all(issubclass(kernel, Gemm) and not kernel.communicates() for kernel in played)
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda f: f.__name__)

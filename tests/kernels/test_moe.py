@@ -229,21 +229,21 @@ def dispatches(world, problems, calls, activation, config):
             assert np.array_equal(Y[start:end], wanted), f"call {number}, rank {world.rank}, expert {e}"
 
 
-def play(kernels, n, main=layers):
+def play(kernels, n, main=layers, size=2):
     """The n-th try of mutants, {kernel's name: the class that takes its place}.
 
     One expert has a single row, the last of its rank: a wait that is content with one less does not wait for it.
     """
     config = MoeConfig(**TINY).replace(piece_m=(4, 8)[n % 2])
-    problems = [Problem(n + i, 2, 36, 2, 3, 16, 72, 16, exact=True) for i in range(2)]
+    problems = [Problem(n + i, size, 36, 2, 3, 16, 72, 16, exact=True) for i in range(2)]
     for i, problem in enumerate(problems):
         table = np.random.default_rng(n + i).permutation([0] * 64 + [1] + [2] * 79).astype(np.int32)
-        problem.indices = [x.reshape(36, 2) for x in np.split(table, 2)]
+        problem.indices = [x.reshape(36, 2) for x in np.split(table, 2)[:size]]
     with pytest.MonkeyPatch.context() as patch:
         for name, kernel in kernels.items():
             module = {"MoeCombine": "moe_combine"}.get(name, "moe_dispatch_gemm")
             patch.setattr(importlib.import_module(f"pknumba.kernels.{module}"), name, kernel)
-        world = World.local(2, executor="interpreter", num_sms=3, max_switches=100_000, **harness.schedule(n))
+        world = World.local(size, executor="interpreter", num_sms=3, max_switches=100_000, **harness.schedule(n))
         world.run(main, problems, 3, "relu", (config, config))
 
 
@@ -285,7 +285,13 @@ def test_every_mutant_of_the_drivers_is_noticed():
                 return lambda communicate, _: mutant.routed(kernel, communicate)
         return {"MoeDispatchGemm": driven(MoeDispatchGemm), "MoeCombine": driven(MoeCombine), "Route": Routed}
 
-    alive, count = mutation.survivors(drivers, make, lambda kernels, n: play(kernels, 7 - n, dispatches), 5, report=print)
+    def run(kernels, n):
+        play(kernels, 7 - n, dispatches)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(expert_calls, "STRETCH", 9)            # several blocks
+            play({"Route": kernels["Route"]}, 7 - n, dispatches, 1)
+
+    alive, count = mutation.survivors(drivers, make, run, 5, report=print)
     # The number of the call lies in device memory, and is written once all blocks of the rank have read it. The interpreter's host counts.
     lines = inspect.getsource(drivers).splitlines()
     assert all("wait_until(g.left" in lines[int(label.split()[1].strip(":")) - 1] for label in alive), "\n".join(alive)

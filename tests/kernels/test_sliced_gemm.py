@@ -33,6 +33,14 @@ def test_every_configuration(n):
         harness.run(SlicedGemm, sliced(n), 1, *shape, sms=(8, 9, 30)[(n + i) % 3], **harness.schedule(n + 5 * i))
 
 
+@pytest.mark.parametrize("n", range(8))
+def test_in_clusters(n):
+    """Blocks of a cluster have the same slice of tiles above each other: also where the last row of tiles has no mate."""
+    for i, shape in enumerate(SHAPES):
+        harness.run(SlicedGemm, sliced(n, cluster=2, group_m=2, slices=2 + 2 * (n % 2)), 1, *shape, sms=(8, 17, 30)[(n + i) % 3],
+                    **harness.schedule(n + 5 * i))
+
+
 @pytest.mark.parametrize("slices, sharers", [(4, 4), (8, 8), (16, 8)])
 def test_many_slices(slices, sharers):
     """As many blocks sum as divide the columns; the others only multiply."""
@@ -69,7 +77,6 @@ def test_the_operator_chooses_the_kernel():
 
 @pytest.mark.parametrize("make, words", [
     (lambda: GemmConfig(slices=0), ("slices = 0", "power of two")),
-    (lambda: GemmConfig(slices=2, cluster=2), ("slices = 2 in clusters of 2",)),
     (lambda: GemmConfig(slices=2, ping_pong=True, tile_n=128), ("slices = 2 with ping_pong",)),
     (lambda: GemmConfig(slices=16), ("slices = 16 of a tile 128 x 256", "64 registers")),
     (lambda: GemmAllReduceConfig(slices=2), ("slices = 2", "Use GemmConfig"))])

@@ -296,5 +296,5 @@ _TABLE = [
     (r"multimem\.ld_reduce\.relaxed\.sys\.global\.(add|min|max)(?:\.acc::f32)?\.v4\.(bf16x2|f16x2|f32)", _ld_reduce),
     (r"multimem\.st\.relaxed\.sys\.global\.v4\.(bf16x2|f16x2|f32)", _multicast_store),
     (r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(bf16|f16)\.(?:bf16|f16)", _wgmma),
-    (r"(?:wgmma\.(?:fence|commit_group|wait_group)\.sync\.aligned|bar\.sync)", lambda *_: None),
+    (r"(?:wgmma\.(?:fence|commit_group|wait_group)\.sync\.aligned|bar\.(?:warp\.)?sync)", lambda *_: None),
 ]

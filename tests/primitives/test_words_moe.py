@@ -2,8 +2,8 @@
 
 import pytest
 
-from pknumba.config import CommConfig, GroupedGemmConfig, MoeConfig
-from pknumba.kernels import GroupedGemm, MoeDispatchGemm
+from pknumba.config import CommConfig, ExpertConfig, GroupedGemmConfig, MoeConfig
+from pknumba.kernels import GatheredGemm, GroupedGemm, MoeDispatchGemm
 from pknumba.kernels.moe_combine import MoeSum
 from pknumba.kernels.moe_dispatch_gemm import Route
 
@@ -21,6 +21,8 @@ WORDS = {
                            "cp.async.bulk.commit_group;"),
     "tally": (Route, TABLES, "ld.global.b32", "vote.sync.ballot.b32", "popc.b32"),
     "add_up": (Route, TABLES, "ld.global.b32", "shfl.sync.bfly.b32"),
+    "check_in": (Route, TABLES, "fence.acq_rel.gpu; red.relaxed.gpu.global.add.u32"),
+    "await_blocks": (Route, TABLES, "ld.acquire.sys.global.u32"),
     "deal": (Route, TABLES, "ld.global.b32", "%lanemask_lt", STORE),
     "drop": (Route, TABLES, "setp.ge.u32", STORE),
     "put": (Route, TABLES, STORE),
@@ -28,6 +30,12 @@ WORDS = {
     "post": (MoeDispatchGemm, EXPERTS, "fence.proxy.async;", "fence.acq_rel.sys; red.relaxed.sys.global.add.u32"),
     "weigh": (MoeSum, EXPERTS, "fma.rn.f32", "ld.relaxed.sys.global.v4.b32", "cvt.rn.bf16x2.f32"),
     "activate": (MoeDispatchGemm, EXPERTS.replace(activation="silu"), "ex2.approx.ftz.f32", "rcp.approx.ftz.f32"),
+    "sources": (GatheredGemm, ExpertConfig(), "ld.global.b32", "bfe.u32"),
+    "gather_async": (GatheredGemm, ExpertConfig(), "cp.async.cg.shared.global [", "], 16, p;", "], 16, n;",
+                     "shfl.sync.idx.b32", "mad.wide.u32"),
+    "arrive_gathered": (GatheredGemm, ExpertConfig(), "cp.async.mbarrier.arrive.shared::cta.b64", "bar.warp.sync 0xffffffff;",
+                        "mbarrier.arrive.release.cta.shared::cta.b64"),
+    "fence_gathered": (GatheredGemm, ExpertConfig(), "fence.proxy.async.shared::cta;"),
     "look": (GroupedGemm, GROUPS, "ld.global.b32", "shfl.sync.idx.b32"),
 }
 

@@ -23,6 +23,13 @@ EXTREME = [dict(tile_m=128, tile_n=128, consumers=1), dict(tile_m=256, tile_n=19
 #: Depths in slices: as many shares as blocks, fewer, and a width that is no power of two.
 SLICED = [dict(tile_n=128, stages=6, slices=8), dict(tile_n=256, stages=4, c_stages=1, slices=4, dtype="float16"),
           dict(tile_m=64, tile_n=128, stages=8, consumers=1, slices=32, b_transposed=False), dict(tile_n=160, stages=5, slices=2)]
+#: Consumers that store by themselves: together, in turns; in slices, in clusters. Operands that are asked for early.
+DIRECT = [dict(tile_n=256, ahead=4), dict(SHIPPED[0], stages=5, c_stages=1), dict(tile_m=192, tile_n=96, stages=5, consumers=3, ahead=2),
+          dict(tile_n=176, stages=4, dtype="float16", b_transposed=False), dict(tile_n=128, stages=6, slices=8, ahead=6),
+          dict(tile_m=64, tile_n=128, stages=4, c_stages=1, consumers=1, slices=16, cluster=2),
+          dict(tile_m=128, tile_n=64, stages=8, c_stages=1, cluster=2)]
+AHEAD = [dict(stages=4, ahead=4), dict(tile_m=64, tile_n=128, stages=8, consumers=1, ahead=8, b_transposed=False),
+         dict(tile_n=128, stages=6, slices=8, ahead=6, cluster=2)]
 
 
 def named(kernel, fields, mark="", **more):
@@ -38,18 +45,20 @@ def products():
     fields += [dict(b_transposed=False, **f) for f in EXTREME]
     fields += [dict(cluster=2, b_transposed=i % 2 > 0, dtype=("bfloat16", "float16")[i % 3 == 2], **f)
                for i, f in enumerate([{}, *SHIPPED][::2])]
-    fields += [dict(b_transposed=i % 2 > 0, **f) for i, (f, *_) in enumerate(choosing._ALONE[6:])]
+    fields += [dict(b_transposed=i % 2 > 0, **f) for i, (f, *_) in enumerate(choosing._ALONE)]
     return {repr(GemmConfig(**f)): f for f in fields}.values()
 
 
 def cases():
     """(kernel, configuration): fused products within their SMs in all that ships, in a layout and a dtype each; others in some of it."""
     for f in products():
-        yield named(Gemm, f)
+        yield named(Gemm.for_config(GemmConfig(**f)), f)
     for kernel, more in ((Gemm, {}), (GemmAllReduceInside, {"intra_sm": True})):
         yield pytest.param(kernel, kernel.config(**SHIPPED[0], **more).of("float32", True), id=f"{kernel.__name__}-float32")
     for f in SLICED:
         yield pytest.param(SlicedGemm, GemmConfig(**f), id=f"SlicedGemm-{f['tile_n']}-{f['slices']}")
+    for f in AHEAD + [dict(direct=True, **f) for f in DIRECT]:
+        yield named(Gemm.for_config(GemmConfig(**f)), f)
     for kernel in (GemmAllReduceInside, GemmReduceScatterInside, AllGatherGemm):
         for i, f in enumerate(({}, *SHIPPED)):
             more = dict(dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0, intra_sm=True)
@@ -79,9 +88,13 @@ def test_cubin(kernel, cfg, disassemble):
     counts = code.counts()
     expect_instructions(kernel, cfg, record, code, counts)
     expect_main_loop(cfg, code)
-    expect_panels_handed_over(code)
     expect_cluster(cfg, code)
-    if kernel is SlicedGemm:
+    if cfg.direct:
+        expect_own_stores(cfg, code)
+    else:
+        expect_panels_handed_over(code)
+    expect_early_requests(cfg, code)
+    if issubclass(kernel, SlicedGemm):
         expect_shares(cfg, code)
     elif kernel is AllGatherGemm:
         expect_moves(cfg, code)
@@ -106,7 +119,7 @@ def expect_instructions(kernel, cfg, record, code, counts):
         assert counts["STSM"] == moves * (1 + inside) and counts["LDSM"] == moves * inside, "sums are added to what came, or stored alone"
     else:
         assert len(code.find("STS.64")) == 4 * moves * (1 + inside) + 1, "and the launch's context"
-    stores = "UTMAREDG" if cfg.adds else "UTMASTG"
+    stores = "STG" if cfg.direct else "UTMAREDG" if cfg.adds else "UTMASTG"
     assert counts["UTMALDG"] >= 2 and counts[stores] >= 1 and counts["UTMACMDFLUSH"] == counts["UTMASTG"] + counts["UTMAREDG"]
     semaphores = sum(d.n for d in kernel.shared(cfg) if isinstance(d, Semaphore))
     assert len(code.find("SYNCS.EXCH")) == semaphores, "every semaphore is initialised once"
@@ -143,6 +156,20 @@ def expect_cluster(cfg, code):
     assert code.find("UCGABAR_WAIT")[0] < code.find("ACQBULK")[0] and code.find("UCGABAR_ARV")[1] > max(*code.find("HGMMA"), *shared)
     for n in remote:
         assert code.before(n, "MEMBAR.ALL.GPU", 12) is None, "a release at cluster scope is a fence of the whole GPU"
+
+
+def expect_own_stores(cfg, code):
+    """16 bytes of each lane, as many as the share has, behind a barrier of the warp alone; the copy engine stores nothing."""
+    stores = [n for n in code.find("STG.E.128") if "STRONG" not in code.instructions[n].name]
+    assert len(stores) == cfg.part_m * cfg.share_n // 1024 and not code.counts()["UTMASTG"]
+    own = code.instructions[code.find("STSM")[0]:stores[-1]]
+    assert not any(i.name.startswith(("BAR.SYNC", "SYNCS", "FENCE")) for i in own), "no other warp is waited for"
+
+
+def expect_early_requests(cfg, code):
+    """Asked for before the wait for the last kernel, and only where the configuration says so."""
+    asked = code.find("CCTL.E.PF2")
+    assert bool(asked) == bool(cfg.ahead) and all(n < code.find("ACQBULK")[0] for n in asked)
 
 
 def expect_panels_handed_over(code):

@@ -62,6 +62,31 @@ def test_tables_and_plots_from_lines_alone(bench, tmp_path, capsys):
     assert all(p.read_bytes()[:4] == b"\x89PNG" for p in tmp_path.glob("*.png"))
 
 
+def test_kernels_are_compiled_ahead(monkeypatch):
+    """On the first rank, each once, whatever a launch passes as numbers; what cannot be compiled is said."""
+    from pknumba import GemmAllReduceConfig
+    from pknumba.errors import ConfigError
+    from pknumba.kernels import GemmAllReduce
+    from pknumba.templates import call
+    spec = importlib.util.spec_from_file_location("ahead", FOLDER / "ahead.py")
+    ahead = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(ahead)
+    inside, apart = GemmAllReduceConfig(intra_sm=True), GemmAllReduceConfig(comm_sms=8)
+    job, asked = ahead.job("GemmAllReduce", inside), []
+    assert ahead.job("GemmAllReduce", apart) == ahead.job("GemmAllReduce", apart.replace(comm_sms=16)) != job
+    monkeypatch.setattr(call, "compiled", lambda kernel, cfg: asked.append((kernel, cfg)))
+    assert ahead.build(json.loads(json.dumps(job))) is None
+    assert asked == [(GemmAllReduce.for_config(inside), inside.replace(comm_sms=1))]
+
+    def refuse(kernel, cfg):
+        raise ConfigError("gemm: no")
+    monkeypatch.setattr(call, "compiled", refuse)
+    assert ahead.build(job).startswith("GemmAllReduce {") and ahead.build(job).endswith("ConfigError: gemm: no")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    monkeypatch.setattr(ahead.subprocess, "Popen", None)
+    assert ahead.start([job])() is None and ahead.start([])() is None
+
+
 def test_refuses(bench, tmp_path, capsys):
     assert bench.main(["gem"]) == 2 and "no case 'gem'. There are roofs, gemm" in capsys.readouterr().err
     assert bench.main(["gemm", "--seconds", "0.5"]) == 2 and "Give more time" in capsys.readouterr().err

@@ -1,0 +1,46 @@
+"""GEMM whose consumers store what they have by themselves: none waits for a storer, or for the rows of another consumer."""
+
+from ..primitives import activate, mod, store_panel
+from ..templates import Direct
+from ..tiles import Semaphore, Tile, shared
+from .gemm import Gemm
+from .sliced_gemm import SlicedGemm
+
+
+class DirectGemm(Direct, Gemm):
+    """Each consumer has ``cfg.c_stages`` panels of 64 rows of its own, through which its sums get into the order of memory."""
+
+    early = Gemm.early
+
+    @staticmethod
+    def shared(cfg):
+        return shared(
+            a=Tile((cfg.stages, cfg.parts, cfg.part_m, cfg.tile_k), cfg.dtype, cfg.a_swizzle),
+            b=Tile((cfg.stages, *cfg.b_shape), cfg.dtype, cfg.b_swizzle),
+            c=Tile((cfg.consumers, cfg.c_stages, 64, cfg.panel_n), cfg.dtype, cfg.c_swizzle),
+            ab_full=Semaphore(cfg.stages, by="loader"), ab_empty=Semaphore(cfg.stages, by="consumer", of="cluster"))
+
+    @staticmethod
+    def outward(cfg, g, s, task, acc):
+        """A consumer's sums to the output, by itself."""
+        own = mod(task.turn, 2) if cfg.ping_pong else task.part
+        for p in range(cfg.panels):
+            store_panel(g.C, (task.row * cfg.parts + task.part, task.col * cfg.panels + p), acc, p, s.c[own])
+
+    @staticmethod
+    def consumer(cfg, g, s, task):              # a warpgroup
+        DirectGemm.outward(cfg, g, s, task, activate(Gemm.product(cfg, g, s, task), cfg.activation))
+
+
+class DirectSlicedGemm(Direct, SlicedGemm):
+    """The same of a share of a tile's columns."""
+
+    early = Gemm.early
+    shared = staticmethod(DirectGemm.shared)
+
+    @staticmethod
+    def consumer(cfg, g, s, task):
+        acc = Gemm.product(cfg, g, s, task)
+        SlicedGemm.leave(cfg, g, task, acc)
+        if SlicedGemm.share(cfg, g, task)[1] < cfg.sharers:
+            DirectGemm.outward(cfg, g, s, task, activate(SlicedGemm.total(cfg, g, task, acc), cfg.activation))

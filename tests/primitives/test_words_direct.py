@@ -1,0 +1,29 @@
+"""Panels that consumers store and operands that they ask for: their PTX, in the kernel that uses them."""
+
+import pytest
+
+from pknumba.config import GemmConfig
+from pknumba.kernels import Gemm
+
+pytestmark = [pytest.mark.ptx, pytest.mark.timeout(120)]
+
+CFG = GemmConfig(tile_n=64, stages=4, c_stages=1, direct=True, ahead=2)
+WORDS = {"store_panel": ("stmatrix.sync.aligned.m8n8.x4", "bar.warp.sync 0xffffffff;", "ld.shared.v4.b32", "@p st.global.v4.b32 ["),
+         "prefetch": ("@p prefetch.global.L2 [",)}
+
+
+@pytest.fixture(scope="module")
+def text():
+    from pknumba.lowering.entry import to_ptx
+    return to_ptx(Gemm.for_config(CFG).plan(CFG))
+
+
+@pytest.mark.parametrize("name", sorted(WORDS))
+def test_words(name, text):
+    assert [w for w in WORDS[name] if w not in text] == []
+
+
+def test_what_is_asked_for_early(text):
+    """Before the wait for the kernel before this one; of a stage 32 bytes each, by 256 threads: 16 KiB of A, 8 of B."""
+    assert text.count("prefetch.global.L2") % 3 == 0 and text.rindex("prefetch.global.L2") < text.index("griddepcontrol.wait")
+    assert "cp.async.bulk.tensor.2d.global" not in text, "the copy engine stores nothing"
