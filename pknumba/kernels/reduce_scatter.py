@@ -42,7 +42,7 @@ class ReduceScatterPush(Push):
     @staticmethod
     def copy_out(cfg, g, s, task):
         """The piece of every rank, which lies here."""
-        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, True, cfg.ahead)
+        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, True, cfg.at_once)
 
     @classmethod
     def suits(kernel, call):
@@ -73,7 +73,7 @@ class ReduceScatter(Comm):
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, g.rank, False, False, None, False, cfg.ahead)
+        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, g.rank, False, False, None, False, cfg.at_once)
 
     @classmethod
     def form(kernel, size, shape, op, axis):
