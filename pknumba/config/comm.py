@@ -14,7 +14,7 @@ class CommConfig(Config):
     Attributes:
         blocks: thread blocks; 0 lets the call choose, by size. warps: of a block; unroll: units of 16 bytes that a lane moves
             at once. A warp moves pieces of 512 * unroll bytes.
-        ahead: units that a lane has on the way at once where it combines ranks' pieces: of ``ahead // unroll`` ranks, of one at least.
+        at_once: units that a lane has on the way at once where it combines ranks' pieces: of ``at_once // unroll`` ranks, of one at least.
         algorithm: "auto" chooses by size; "one-shot" sends packets to whoever reads them (all_reduce, all_gather, reduce_scatter,
             all_to_all), "two-shot" lets ranks read each other's memory, "push" write to it (the same four); all_reduce also has
             "read-back" (two shots, the second read from the owners) and "multimem" (two shots by the switch).
@@ -25,7 +25,7 @@ class CommConfig(Config):
     blocks: int = 0
     warps: int = 16
     unroll: int = 4
-    ahead: int = 4
+    at_once: int = 4
     algorithm: str = "auto"
     dtype: str = "bfloat16"
     op: str = "sum"
@@ -47,7 +47,7 @@ class CommConfig(Config):
             (0 <= self.blocks < 2 ** 16, f"blocks = {self.blocks}. From 1 to 65535, or 0 to let the call choose."),
             (1 <= self.warps <= 16, f"warps = {self.warps}. A block has 1 to 16."),
             (self.unroll in (1, 2, 4, 8), f"unroll = {self.unroll}. It must be 1, 2, 4 or 8."),
-            (self.ahead in (1, 2, 4, 8, 16), f"ahead = {self.ahead}. It must be 1, 2, 4, 8 or 16."),
+            (self.at_once in (1, 2, 4, 8, 16), f"at_once = {self.at_once}. It must be 1, 2, 4, 8 or 16."),
             (self.algorithm in ("auto", "one-shot", "two-shot", "push", "read-back", "multimem"), f"algorithm = {self.algorithm!r}. It "
              "must be auto, one-shot, two-shot, push, read-back or multimem."),
             (self.op in ("sum", "min", "max"), f"op = {self.op!r}. It must be sum, min or max."),

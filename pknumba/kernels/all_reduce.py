@@ -29,7 +29,7 @@ class AllReducePush(Push):
     @staticmethod
     def copy_out(cfg, g, s, task):
         """The piece of every rank, which lies here, to all."""
-        reduce_box(g.T, g.S, task.id, g.box, cfg.unroll, cfg.op, g.rank, 0, True, False, None, True, cfg.ahead)
+        reduce_box(g.T, g.S, task.id, g.box, cfg.unroll, cfg.op, g.rank, 0, True, False, None, True, cfg.at_once)
 
     @staticmethod
     def finish(cfg, g, s, task):
@@ -83,7 +83,7 @@ class AllReduce(Comm):
     @staticmethod
     def communicator(cfg, g, s, task):
         reduce_box(g.T, g.S, i32(task.id * g.world_size + g.rank), g.box, cfg.unroll, cfg.op, 0, 0, True, cfg.multicast, None, False,
-                   cfg.ahead)
+                   cfg.at_once)
 
     @staticmethod
     def copy_out(cfg, g, s, task):
@@ -142,7 +142,7 @@ class ReadBack(AllReduce):
     @staticmethod
     def communicator(cfg, g, s, task):
         reduce_box(g.T, g.S, i32(task.id * g.world_size + g.rank), g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, False,
-                   cfg.ahead)
+                   cfg.at_once)
 
     @staticmethod
     def copy_out(cfg, g, s, task):

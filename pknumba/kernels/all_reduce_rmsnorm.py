@@ -35,7 +35,7 @@ class AllReduceRmsNorm(Comm):
         first = mod(i32(task.id + g.rank), g.world_size)
         for mine in range(task.part, g.owned, cfg.warps):
             piece = i32(first + g.world_size * mine)            # the last may lie beyond the row: nothing is moved then
-            reduce_box(g.T, g.S, piece, g.box, cfg.unroll, "sum", task.id, task.id, True, False, g.residual, False, cfg.ahead)
+            reduce_box(g.T, g.S, piece, g.box, cfg.unroll, "sum", task.id, task.id, True, False, g.residual, False, cfg.at_once)
 
     @staticmethod
     def finish(cfg, g, s, task):
@@ -88,9 +88,9 @@ class AllReduceRmsNorm(Comm):
         """Small blocks, several on an SM, where there are rows enough: while some wait or read, others write."""
         small = call.box.rows >= call.least_sms() if links(call.world) else many
         if not small:
-            return cfg.replace(unroll=1, ahead=kernel.at_once(call, 1))
+            return cfg.replace(unroll=1, at_once=kernel.on_the_way(call, 1))
         unroll = 4 if links(call.world) and call.world.size == 2 else 2
-        return cfg.replace(unroll=unroll, warps=SMALL, ahead=kernel.at_once(call, unroll) if links(call.world) else 4)
+        return cfg.replace(unroll=unroll, warps=SMALL, at_once=kernel.on_the_way(call, unroll) if links(call.world) else 4)
 
     @classmethod
     def copies(kernel, x_symmetric, out_symmetric, residual, weight, h_symmetric):

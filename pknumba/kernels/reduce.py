@@ -14,7 +14,7 @@ class Reduce(Comm):
     @staticmethod
     def communicator(cfg, g, s, task):
         if g.rank == g.root:
-            reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, False, cfg.ahead)
+            reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, False, cfg.at_once)
 
     @classmethod
     def form(kernel, size, shape, op, root):

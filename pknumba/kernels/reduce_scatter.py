@@ -7,8 +7,8 @@ from ..templates.collected import axis_of, share_of
 from ..templates.geometry import Form
 from ..templates.push import Push
 
-#: Bytes of a rank's share from which on symmetric arrays are written too.
-WRITTEN = 256 << 20
+#: Bytes of a rank's share from which on symmetric arrays are written too, and of the array up to which: memory of the world is as large.
+WRITTEN, ROOM = 256 << 20, 2 << 30
 
 
 class ReduceScatterParcels(Parcels):
@@ -42,13 +42,14 @@ class ReduceScatterPush(Push):
     @staticmethod
     def copy_out(cfg, g, s, task):
         """The piece of every rank, which lies here."""
-        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, True, cfg.ahead)
+        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, 0, False, False, None, True, cfg.at_once)
 
     @classmethod
     def suits(kernel, call):
-        """Over links, for ordinary arrays, which need no copy then, and for very large ones, of which some blocks combine what came while
-        others write. Other symmetric ones are read in less time."""
-        return links(call.world) and (not call.x_symmetric or call.form_bytes >= WRITTEN)
+        """Over links, for ordinary arrays, which need no copy then, and for large ones, of which some blocks combine what came while others
+        write. Other symmetric ones are read in less time."""
+        large = WRITTEN <= call.form_bytes <= ROOM // call.world.size
+        return links(call.world) and (large or not call.x_symmetric)
 
     @classmethod
     def prepare(kernel, call):
@@ -72,7 +73,7 @@ class ReduceScatter(Comm):
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, g.rank, False, False, None, False, cfg.ahead)
+        reduce_box(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.op, 0, g.rank, False, False, None, False, cfg.at_once)
 
     @classmethod
     def form(kernel, size, shape, op, axis):
@@ -99,8 +100,8 @@ def reduce_scatter(world, x, *, op="sum", axis=0, out=None, config=None, stream=
 
     Returns: out (its ``local`` if it is symmetric). Floating-point numbers are combined in float32 in rank order and rounded
     once; integers wrap. Small parts are sent to the ranks that get them, in packets that carry their own flags. Of larger ones ranks
-    read each other's x if it is symmetric. Otherwise parts are written to symmetric memory that the world keeps, if every rank has a
-    GPU of its own, or x is first copied into such memory.
+    read each other's x if it is symmetric. Otherwise, and for arrays of 0.5 to 2 GiB of two ranks, parts are written to symmetric memory
+    that the world keeps, if every rank has a GPU of its own, or x is first copied into such memory.
 
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, ContractError on every rank, before anything is
     launched; HangError if a rank does not come.

@@ -100,7 +100,7 @@ def _(to, source, number, box, unroll, to_slot, slot, peer, to_peer, everywhere)
 
 @primitive(scope="warp")
 def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, everywhere=False, multicast=False, more=None, here=False,
-               ahead=4):
+               at_once=4):
     """A piece of a box: that of slot ``slot`` of every rank's ``source``, combined, to slot ``to_slot`` of ``to``.
 
     Floating-point numbers are combined in float32 in rank order, whoever does it, and rounded once; integers wrap.
@@ -111,7 +111,7 @@ def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, eve
         multicast: constant; the switch adds and distributes whole units, in an order of its own, through the tensors' multicast
             addresses. Not for int32, and of float32 sums only.
         more: tensor of this rank whose slot ``slot`` is combined last, before rounding; None: there is none.
-        ahead: constant, units that a lane has on the way at once: of ``ahead // unroll`` ranks, of one at least.
+        at_once: constant, units that a lane has on the way: of ``at_once // unroll`` ranks, of one at least.
         here: constant; combine slots 0, 1, ... of this rank's ``source``, as many as ranks, in place of one slot of every rank's.
 
     Raises ContractError for another op or tensors of two dtypes.
@@ -128,13 +128,13 @@ def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, eve
 
 
 @reduce_box.lowering
-def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast, more, here, ahead):
+def _(to, source, number, box, unroll, op, to_slot, slot, everywhere, multicast, more, here, at_once):
     op, everywhere, here = (constant(x, f"reduce_box: {n}") for x, n in ((op, "op"), (everywhere, "everywhere"), (here, "here")))
     multicast, given = constant(multicast, "reduce_box: multicast"), hasattr(more, "ident")
     _check("reduce_box", op, to, source, *([more] if given else []), multicast=multicast)
     u = Units("reduce_box", to.dtype, constant(unroll, "reduce_box: unroll"))
 
-    many = max(1, constant(ahead, "reduce_box: ahead") // u.unroll)
+    many = max(1, constant(at_once, "reduce_box: at_once") // u.unroll)
 
     def emit(p, to_at, source_at, number, box, _, __, to_slot, slot, ___, ____, more_at, _____, ______):
         tensors = [source_at, to_at] + ([more_at] if given else [])

@@ -146,12 +146,12 @@ class Comm(Template):
         small, unroll = many and not links(call.world), kernel.most if many else kernel.most // 4
         if small and kernel.combines and call.world.size > 2:
             unroll = kernel.most // 2
-        return cfg.replace(unroll=unroll, warps=SMALL if small else cfg.warps, ahead=kernel.at_once(call, unroll))
+        return cfg.replace(unroll=unroll, warps=SMALL if small else cfg.warps, at_once=kernel.on_the_way(call, unroll))
 
     @classmethod
-    def at_once(kernel, call, unroll):
+    def on_the_way(kernel, call, unroll):
         """Units that a lane has on the way where it combines: of every rank, eight at most."""
-        return min(8, unroll << (call.world.size - 1).bit_length()) if kernel.combines else kernel.config().ahead
+        return min(8, unroll << (call.world.size - 1).bit_length()) if kernel.combines else kernel.config().at_once
 
     @classmethod
     def copies(kernel, x_symmetric, out_symmetric):

@@ -118,6 +118,6 @@ def test_one_rank_only_is_wrong():
 
 
 def test_config_is_checked():
-    for fields in (dict(warps=0), dict(unroll=3), dict(algorithm="ring"), dict(blocks=-1), dict(ahead=3)):
+    for fields in (dict(warps=0), dict(unroll=3), dict(algorithm="ring"), dict(blocks=-1), dict(at_once=3)):
         with pytest.raises(ConfigError):
             CommConfig(**fields).check()

@@ -40,13 +40,13 @@ def test_units_on_the_way():
     """Eight of a lane, of all ranks or of four, where it combines; a copy is the same for every number of ranks."""
     for size, fields in ((2, (4, 8)), (4, (2, 8)), (8, (2, 8))):
         found = AllReduce.fitted(call(world(size, 132 // size)), CommConfig(), True)
-        assert (found.unroll, found.ahead, found.warps) == (*fields, 4)
+        assert (found.unroll, found.at_once, found.warps) == (*fields, 4)
         found = AllGather.fitted(call(world(size, 132 // size)), CommConfig(), True)
-        assert (found.unroll, found.ahead, found.warps) == (8, CommConfig().ahead, 4)
+        assert (found.unroll, found.at_once, found.warps) == (8, CommConfig().at_once, 4)
         found = AllReduce.fitted(call(world(size, 132, apart=True)), CommConfig(), True)
-        assert (found.unroll, found.ahead, found.warps) == (4, 8, 16)
+        assert (found.unroll, found.at_once, found.warps) == (4, 8, 16)
     found = AllReduce.fitted(call(world(2, 132, apart=True)), CommConfig(), False)
-    assert (found.unroll, found.ahead, found.warps) == (1, 2, 16)
+    assert (found.unroll, found.at_once, found.warps) == (1, 2, 16)
 
 
 def test_rows_over_links():
