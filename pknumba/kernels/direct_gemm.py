@@ -1,6 +1,6 @@
 """GEMM whose consumers store what they have by themselves: none waits for a storer, or for the rows of another consumer."""
 
-from ..primitives import activate, mod, store_panel
+from ..primitives import activate, follow, mod, store_panel
 from ..templates import Direct
 from ..tiles import Semaphore, Tile, shared
 from .gemm import Gemm
@@ -10,7 +10,7 @@ from .sliced_gemm import SlicedGemm
 class DirectGemm(Direct, Gemm):
     """Each consumer has ``cfg.c_stages`` panels of 64 rows of its own, through which its sums get into the order of memory."""
 
-    early = Gemm.early
+    early, follows = Gemm.early, True
 
     @staticmethod
     def shared(cfg):
@@ -21,6 +21,14 @@ class DirectGemm(Direct, Gemm):
             ab_full=Semaphore(cfg.stages, by="loader"), ab_empty=Semaphore(cfg.stages, by="consumer", of="cluster"))
 
     @staticmethod
+    def loader(cfg, g, s, task):
+        for k in range(g.k_tiles):
+            stage = Gemm.ready(cfg, g, s, task, k)
+            if k == 0:
+                follow(s)
+            Gemm.fetch(cfg, g, s, task, k, stage)
+
+    @staticmethod
     def outward(cfg, g, s, task, acc):
         """A consumer's sums to the output, by itself."""
         own = mod(task.turn, 2) if cfg.ping_pong else task.part
@@ -29,18 +37,29 @@ class DirectGemm(Direct, Gemm):
 
     @staticmethod
     def consumer(cfg, g, s, task):              # a warpgroup
-        DirectGemm.outward(cfg, g, s, task, activate(Gemm.product(cfg, g, s, task), cfg.activation))
+        acc = activate(Gemm.product(cfg, g, s, task), cfg.activation)
+        follow(s)
+        DirectGemm.outward(cfg, g, s, task, acc)
 
 
 class DirectSlicedGemm(Direct, SlicedGemm):
     """The same of a share of a tile's columns."""
 
-    early = Gemm.early
+    early, follows = Gemm.early, True
     shared = staticmethod(DirectGemm.shared)
+
+    @staticmethod
+    def loader(cfg, g, s, task):
+        for k in range(g.k_tiles):
+            stage = Gemm.ready(cfg, g, s, task, k)
+            if k == 0:
+                follow(s)
+            SlicedGemm.fetch(cfg, g, s, task, k, stage)
 
     @staticmethod
     def consumer(cfg, g, s, task):
         acc = Gemm.product(cfg, g, s, task)
+        follow(s)
         SlicedGemm.leave(cfg, g, task, acc)
         if SlicedGemm.share(cfg, g, task)[1] < cfg.sharers:
             DirectGemm.outward(cfg, g, s, task, activate(SlicedGemm.total(cfg, g, task, acc), cfg.activation))

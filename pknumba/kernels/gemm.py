@@ -62,14 +62,24 @@ class Gemm(LCS):
             prefetch(s.b[0], g.B, (task.col, at) if cfg.b_transposed else (at, task.col), task.part, cfg.consumers)
 
     @staticmethod
+    def ready(cfg, g, s, task, k):
+        """The stage of a task's k-th step, once it is empty; what will be loaded is announced."""
+        stage, phase = ring(task.step + k, cfg.stages)
+        wait(s.ab_empty[stage], phase ^ 1)
+        expect(s.ab_full[stage], s.a[stage], s.b[stage])
+        return stage
+
+    @staticmethod
+    def fetch(cfg, g, s, task, k, stage):
+        """Starts the loads of a task's k-th step."""
+        at = mod(k + task.col, g.k_tiles) if cfg.stagger else k
+        load_async(s.a[stage], g.A, (task.row, at), s.ab_full[stage], task.first)
+        load_multicast(s.b[stage], g.B, (task.col, at) if cfg.b_transposed else (at, task.col), s.ab_full[stage])
+
+    @staticmethod
     def loader(cfg, g, s, task):                # one thread: global -> shared
         for k in range(g.k_tiles):
-            stage, phase = ring(task.step + k, cfg.stages)
-            wait(s.ab_empty[stage], phase ^ 1)
-            expect(s.ab_full[stage], s.a[stage], s.b[stage])
-            at = mod(k + task.col, g.k_tiles) if cfg.stagger else k
-            load_async(s.a[stage], g.A, (task.row, at), s.ab_full[stage], task.first)
-            load_multicast(s.b[stage], g.B, (task.col, at) if cfg.b_transposed else (at, task.col), s.ab_full[stage])
+            Gemm.fetch(cfg, g, s, task, k, Gemm.ready(cfg, g, s, task, k))
 
     @staticmethod
     def product(cfg, g, s, task, rows=None):

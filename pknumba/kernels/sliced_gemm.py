@@ -1,7 +1,6 @@
 """GEMM of few tiles and long sums, on all SMs: blocks each multiply a slice of a tile's depth and add up what they have through memory."""
 
-from ..primitives import (activate, div, expect, i32, least, load_async, load_multicast, mod, prefetch, reduce_shares, ring, store_shares,
-                          tile_coord, wait)
+from ..primitives import (activate, div, i32, least, load_async, load_multicast, mod, prefetch, reduce_shares, store_shares, tile_coord)
 from ..templates import Sliced
 from .gemm import Gemm
 
@@ -50,15 +49,15 @@ class SlicedGemm(Gemm):
             prefetch(s.b[0], g.B, (col, at) if cfg.b_transposed else (at, col), task.part, cfg.consumers)
 
     @staticmethod
+    def fetch(cfg, g, s, task, k, stage):
+        col, at = div(task.col, cfg.sharers), SlicedGemm.depth(cfg, g, SlicedGemm.share(cfg, g, task)[1], k)
+        load_async(s.a[stage], g.A, (task.row, at), s.ab_full[stage])
+        load_multicast(s.b[stage], g.B, (col, at) if cfg.b_transposed else (at, col), s.ab_full[stage])
+
+    @staticmethod
     def loader(cfg, g, s, task):
-        col, part = div(task.col, cfg.sharers), SlicedGemm.share(cfg, g, task)[1]
         for k in range(g.k_tiles):
-            stage, phase = ring(task.step + k, cfg.stages)
-            wait(s.ab_empty[stage], phase ^ 1)
-            expect(s.ab_full[stage], s.a[stage], s.b[stage])
-            at = SlicedGemm.depth(cfg, g, part, k)
-            load_async(s.a[stage], g.A, (task.row, at), s.ab_full[stage])
-            load_multicast(s.b[stage], g.B, (col, at) if cfg.b_transposed else (at, col), s.ab_full[stage])
+            SlicedGemm.fetch(cfg, g, s, task, k, Gemm.ready(cfg, g, s, task, k))
 
     @staticmethod
     def total(cfg, g, task, acc):

@@ -121,15 +121,18 @@ def _begin(plan):
     return begin
 
 
-@extending.intrinsic
-def _follow(tyctx, parameters, base):
-    """The wait for the kernel before this one."""
-    def codegen(context, b, sig, args):
-        p = Ptx(context, b, sig.args)
-        p("griddepcontrol.wait;")
-        p.prepare_ring(args[1], b.extract_value(args[0], len(sig.args[0]) - 1))
-        return context.get_dummy_value()
-    return types.void(parameters, base), codegen
+def _follow(plan):
+    """An intrinsic: the wait for the kernel before this one, unless roles wait by themselves."""
+    @extending.intrinsic
+    def follow(tyctx, parameters, base):
+        def codegen(context, b, sig, args):
+            p = Ptx(context, b, sig.args)
+            if not vars(plan.kernel).get("follows"):
+                p("griddepcontrol.wait;")
+            p.prepare_ring(args[1], b.extract_value(args[0], len(sig.args[0]) - 1))
+            return context.get_dummy_value()
+        return types.void(parameters, base), codegen
+    return follow
 
 
 @extending.intrinsic
@@ -263,7 +266,7 @@ def make_entry(plan):
     register_primitives()
     forget()
     steps = device(plan.kernel.steps)
-    space = dict(cfg=plan.cfg, i32=_i32, begin=_begin(plan), follow=_follow, get_epoch=_epoch(plan), warpgroup=_warpgroup, warp=_warp,
+    space = dict(cfg=plan.cfg, i32=_i32, begin=_begin(plan), follow=_follow(plan), get_epoch=_epoch(plan), warpgroup=_warpgroup, warp=_warp,
                  few=_set_registers("dec", plan.registers[0]), many=_set_registers("inc", plan.registers[1]), leave=_leave,
                  cuda=cuda)
     for name, role in plan.roles.items():

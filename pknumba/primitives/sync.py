@@ -39,6 +39,24 @@ def _(s):
     return lambda p, s_at: p(text)
 
 
+@primitive(scope=("thread", "warp", "warpgroup"))
+def follow(s):
+    """The kernel before this one on its stream has ended, and this worker sees what it wrote: for roles of kernels with ``follows``.
+
+    Args:
+        s: the block's shared memory (names the role).
+
+    Does nothing on the interpreter, where kernels come one after the other.
+
+    PTX: griddepcontrol.wait.
+    """
+
+
+@follow.lowering
+def _(s):
+    return lambda p, s_at: p("griddepcontrol.wait;")
+
+
 @primitive(scope="warpgroup")
 def turn_wait(s, turn):
     """Ping-pong order: wait until the workers of the earlier turns have called ``turn_pass``. Does nothing in a role that works together.

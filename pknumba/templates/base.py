@@ -26,6 +26,8 @@ class Template(metaclass=KernelMeta):
         delivers: whether its storers write to other ranks, with no communicator.
         movers_first: whether a device starts the blocks that communicate before those that compute, which wait for them.
         early: tensors that are moved in boxes from this rank's memory, whose maps every block fetches before it begins. Not inherited.
+        follows: whether its roles wait by themselves for the kernel before (``follow``), before they first touch global memory: meanwhile
+            they find out where their first task lies. Not inherited.
         private: whether its counters are this rank's alone, and every stream has its own (``kept``).
         numbers: what else ``g`` holds: {name: how many int32}.
     """
@@ -33,7 +35,7 @@ class Template(metaclass=KernelMeta):
     config = Config
     tensors, symmetric, counters = (), (), ()
     form = alone = title = None
-    delivers = private = False
+    delivers = follows = private = False
     movers_first = False
     kinds = {}
     helper_registers = 40

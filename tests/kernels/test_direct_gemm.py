@@ -56,7 +56,7 @@ def test_every_mutant_is_noticed():
                 DirectGemm.outward(cfg, g, s, task, mutant.Gemm.product(cfg, g, s, task))
         return Direct
 
-    alive, count = mutation.survivors(module, made, play, TRIES, print, {"loader", "product"})
+    alive, count = mutation.survivors(module, made, play, TRIES, print, {"ready", "product"})
     assert not alive, "\n".join(alive)
     assert count >= 10
     assert mutation.survivors(own, lambda m: m.DirectGemm, play, 1) == ([], 0), "what a consumer stores is its own: nobody is waited for"

@@ -8,7 +8,8 @@ from pknumba.kernels import Gemm
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(120)]
 
 CFG = GemmConfig(tile_n=64, stages=4, c_stages=1, direct=True, ahead=2)
-WORDS = {"store_panel": ("stmatrix.sync.aligned.m8n8.x4", "bar.warp.sync 0xffffffff;", "ld.shared.v4.b32", "@p st.global.v4.b32 ["),
+WORDS = {"follow": ("griddepcontrol.wait;",),
+         "store_panel": ("stmatrix.sync.aligned.m8n8.x4", "bar.warp.sync 0xffffffff;", "ld.shared.v4.b32", "@p st.global.v4.b32 ["),
          "prefetch": ("@p prefetch.global.L2 [",)}
 
 
