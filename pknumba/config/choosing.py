@@ -105,7 +105,7 @@ def ranked(m, n, k, sms, lines=(1, 1), plain=False):
     """[(seconds, fields)] of what a product of one rank may choose on that many SMs, the fastest first. ``plain``: as of ``best``."""
     found = [(_call(m, n, k, sms, lines, *one), one[0]) for one in _alone(sms, lines)]
     if plain:                                                   # a storer stores, by way of panels that may be larger
-        found = [(seconds, {**fields, "direct": False}) for seconds, fields in found if fields.get("slices", 1) == 1]
+        found = [(seconds, {**fields, "direct": False, "ahead": 0}) for seconds, fields in found if fields.get("slices", 1) == 1]
     return sorted(found, key=lambda one: one[0])
 
 

@@ -25,7 +25,7 @@ class GemmConfig(Config):
         slices: of a tile's depth (a power of two), each multiplied by a block of its own; then as many of them as divide the columns sum a
             share each, through memory. For few tiles and long sums, on all SMs.
         stagger: slices, or columns of tiles, begin at different depths and go around: blocks ask different places of memory at once.
-        ahead: stages that a block has fetched into L2 while it waits for the kernel before this one to end.
+        ahead: stages that a block asks the L2 for while it waits for the kernel before this one to end (with ``direct``).
         direct: consumers store the output themselves, each its own part, through panels of its own; otherwise they hand panels to a thread
             that has the copy engine store them.
         dtype: "bfloat16", "float16" or "float32", which is multiplied as tf32. b_transposed: B is the transpose of a row-major (N, K)
@@ -65,7 +65,7 @@ class GemmConfig(Config):
         cfg = self.replace(dtype=dtype, b_transposed=b_transposed)
         if dtype != "float32" or self.dtype == dtype:
             return cfg
-        cfg = cfg.replace(tile_k=self.tile_k // 2, slices=1, direct=False)
+        cfg = cfg.replace(tile_k=self.tile_k // 2, slices=1, direct=False, ahead=0)
         return next((c for c in (cfg.replace(c_stages=n) for n in range(self.c_stages, 0, -1)) if c.shared_bytes <= SHARED_LIMIT), cfg)
 
     @property
@@ -158,7 +158,7 @@ class GemmConfig(Config):
             (self.stages >= 2 and self.c_stages >= 1, f"stages = {self.stages}, c_stages = {self.c_stages}. At least 2 and 1."),
             (self.group_m >= 1, f"group_m = {self.group_m}. At least 1."),
             (self.ahead >= 0, f"ahead = {self.ahead}. Stages, 0 at least."),
-            (not self.ahead or len(self.clusters) > 1, f"ahead = {self.ahead}. Operands of this family come from other ranks. Use 0."),
+            (not self.ahead or self.direct, f"ahead = {self.ahead} with direct = False. Roles that follow by themselves ask early. Use 0."),
             (not self.direct or len(self.clusters) > 1, "direct = True. This family's tiles leave by the copy engine. Use False."),
             (not self.direct or ITEMSIZE[self.dtype] == 2, f"direct = True of {self.dtype}. Consumers store 16-bit panels. Use False."),
             (self.cluster in self.clusters, f"cluster = {self.cluster}. Blocks of a cluster: "

@@ -1,6 +1,6 @@
 """GEMM whose consumers store what they have by themselves: none waits for a storer, or for the rows of another consumer."""
 
-from ..primitives import activate, follow, mod, store_panel
+from ..primitives import activate, div, follow, least, mod, prefetch, store_panel
 from ..templates import Direct
 from ..tiles import Semaphore, Tile, shared
 from .gemm import Gemm
@@ -25,8 +25,18 @@ class DirectGemm(Direct, Gemm):
         for k in range(g.k_tiles):
             stage = Gemm.ready(cfg, g, s, task, k)
             if k == 0:
+                DirectGemm.ahead(cfg, g, s, task)
                 follow(s)
             Gemm.fetch(cfg, g, s, task, k, stage)
+
+    @staticmethod
+    def ahead(cfg, g, s, task):
+        """The first stages to the L2, while the kernel before ends."""
+        if task.turn == 0:
+            for k in range(least(cfg.ahead, g.k_tiles)):
+                at = mod(k + task.col, g.k_tiles) if cfg.stagger else k
+                prefetch(s.a[0], g.A, (task.row, at), task.first)
+                prefetch(s.b[0], g.B, (task.col, at) if cfg.b_transposed else (at, task.col))
 
     @staticmethod
     def outward(cfg, g, s, task, acc):
@@ -53,8 +63,18 @@ class DirectSlicedGemm(Direct, SlicedGemm):
         for k in range(g.k_tiles):
             stage = Gemm.ready(cfg, g, s, task, k)
             if k == 0:
+                DirectSlicedGemm.ahead(cfg, g, s, task)
                 follow(s)
             SlicedGemm.fetch(cfg, g, s, task, k, stage)
+
+    @staticmethod
+    def ahead(cfg, g, s, task):
+        if task.turn == 0:
+            col, part = div(task.col, cfg.sharers), SlicedGemm.share(cfg, g, task)[1]
+            for k in range(least(cfg.ahead, g.k_tiles)):
+                at = SlicedGemm.depth(cfg, g, part, k)
+                prefetch(s.a[0], g.A, (task.row, at))
+                prefetch(s.b[0], g.B, (col, at) if cfg.b_transposed else (at, col))
 
     @staticmethod
     def consumer(cfg, g, s, task):

@@ -2,9 +2,8 @@
 
 from ..config import GemmConfig
 from ..errors import ConfigError
-from ..primitives import (accumulator, activate, arrive, expect, fence_async, least, load_async, load_multicast, mma, mma_wait, mod,
-                          prefetch, ring, store, store_add_async, store_async, store_async_read_wait, tile_coord, turn_pass, turn_wait,
-                          wait)
+from ..primitives import (accumulator, activate, arrive, expect, fence_async, load_async, load_multicast, mma, mma_wait, mod, ring, store,
+                          store_add_async, store_async, store_async_read_wait, tile_coord, turn_pass, turn_wait, wait)
 from ..templates import LCS, Whole, multiply
 from ..tiles import Semaphore, Tile, shared
 
@@ -52,14 +51,6 @@ class Gemm(LCS):
         """Where a task's tile lies: (row, column, first row of A, peer to store to)."""
         row, col = tile_coord(task.id, g.grid, cfg.group_m)
         return row, col, 0, None
-
-    @staticmethod
-    def ahead(cfg, g, s, task):
-        """Consumers, while the kernel before this one ends: the first stages to the L2."""
-        for k in range(least(cfg.ahead, g.k_tiles)):
-            at = mod(k + task.col, g.k_tiles) if cfg.stagger else k
-            prefetch(s.a[0], g.A, (task.row, at), task.part, cfg.consumers, task.first)
-            prefetch(s.b[0], g.B, (task.col, at) if cfg.b_transposed else (at, task.col), task.part, cfg.consumers)
 
     @staticmethod
     def ready(cfg, g, s, task, k):

@@ -1,6 +1,6 @@
 """GEMM of few tiles and long sums, on all SMs: blocks each multiply a slice of a tile's depth and add up what they have through memory."""
 
-from ..primitives import (activate, div, i32, least, load_async, load_multicast, mod, prefetch, reduce_shares, store_shares, tile_coord)
+from ..primitives import (activate, div, i32, least, load_async, load_multicast, mod, reduce_shares, store_shares, tile_coord)
 from ..templates import Sliced
 from .gemm import Gemm
 
@@ -39,14 +39,6 @@ class SlicedGemm(Gemm):
     def depth(cfg, g, part, k):
         """Place in the depth of a slice's k-th stage."""
         return part * g.k_tiles + (mod(k + div(part * g.k_tiles, cfg.slices), g.k_tiles) if cfg.stagger else k)
-
-    @staticmethod
-    def ahead(cfg, g, s, task):
-        col, part = div(task.col, cfg.sharers), SlicedGemm.share(cfg, g, task)[1]
-        for k in range(least(cfg.ahead, g.k_tiles)):
-            at = SlicedGemm.depth(cfg, g, part, k)
-            prefetch(s.a[0], g.A, (task.row, at), task.part, cfg.consumers)
-            prefetch(s.b[0], g.B, (col, at) if cfg.b_transposed else (at, col), task.part, cfg.consumers)
 
     @staticmethod
     def fetch(cfg, g, s, task, k, stage):

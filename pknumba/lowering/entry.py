@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from numba import cuda
 from numba.cuda import extending, types
 
-from ..tiles import Semaphore, Task
+from ..tiles import Semaphore
 from .compile import compile_entry, entry_ptx
 from .declare import need
 from .ptx import CONTEXT, EPOCH, MAPS, Ptx
@@ -203,19 +203,6 @@ _COMMUNICATE = """
 {pad}{only}communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), warp(), worker, workers)"""
 
 
-def _begins_ahead(plan):
-    """Whether consumers do something before the kernel before this one has ended."""
-    return hasattr(plan.kernel, "ahead") and bool(plan.cfg.ahead)
-
-
-def _ahead(plan):
-    """What consumers do before the kernel before this one has ended: the kernel's ``ahead`` of its block's first task."""
-    if not _begins_ahead(plan):
-        return []
-    return ["    group = warpgroup()", f"    if group < {plan.roles['consumer'].workers}:",
-            "        ahead(cfg, bind_consumer(parameters, i32(0)), share_consumer(base), group, i32(cuda.blockIdx.x))"]
-
-
 def _source(plan):
     """Text of the entry: numba cannot loop over functions of different types, so roles are written out."""
     helpers = [r for r in plan.roles.values() if r.scope == "thread" and not r.beside and r.name != "communicator"]
@@ -224,7 +211,7 @@ def _source(plan):
     one = "if i32(cuda.threadIdx.x) & 31 == 0: "
     only = one if comm and comm.scope == "thread" else ""
     comm = None if comm and comm.beside else comm
-    lines = ["def entry(parameters):", "    base = begin(parameters)", *_ahead(plan), "    follow(parameters, base)",
+    lines = ["def entry(parameters):", "    base = begin(parameters)", "    follow(parameters, base)",
              "    epoch = get_epoch(parameters)" if plan.counters else "    epoch = i32(0)", "    block = i32(cuda.blockIdx.x)"]
     if "consumer" not in plan.roles:
         return "\n".join(lines) + "\n    sms = i32(0)" + _COMMUNICATE.format(pad=" " * 4, number="block", warps=comm.workers, only=only)
@@ -249,14 +236,6 @@ def _source(plan):
     return "\n".join(lines) + test + compute + "\n    else:" + communicate
 
 
-def _first(role):
-    """The role, given the first task of its block."""
-    def play(cfg, g, s, part, place):
-        if place < g.tasks:
-            role(cfg, g, s, Task(place, part, part, part, part))
-    return play
-
-
 def make_entry(plan):
     """(entry function, numba type of its parameters) of a plan."""
     comm = plan.roles.get("communicator")
@@ -273,8 +252,6 @@ def make_entry(plan):
         space[name] = device(plan.drivers[name](plan.kernel.played(name, device), steps))
         space[f"bind_{name}"] = _bind(_globals_type(plan, role))
         space[f"share_{name}"] = view(SharedType(plan.places, role))
-    if _begins_ahead(plan):
-        space["ahead"] = device(_first(plan.kernel.played("ahead", device)))
     exec(_source(plan), space)
     return space["entry"], _parameters_type(plan)
 

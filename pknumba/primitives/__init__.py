@@ -5,7 +5,7 @@ from .boxes import copy_box, entry, reduce_box
 from .carrying import carry, post, weigh
 from .clusters import load_multicast
 from .columns import col_max, col_sum
-from .direct import prefetch, store_panel
+from .direct import store_panel
 from .elements import cast, exp2, fill, fill_rows, log2, mask, maximum, minimum, row_max, row_sum
 from .gathering import arrive_gathered, fence_gathered, gather_async, sources
 from .index import div, i32, least, mod, most, ring, tile_coord
@@ -23,7 +23,7 @@ from .shares import reduce_shares, store_shares
 from .softmax import as_float, climb, rescale, row_numbers, row_shares, row_total
 from .sync import follow, sync, turn_first, turn_pass, turn_wait
 from .tile import add_panel, load, load_rows, store, store_rows
-from .tma import (fence_async, load_async, store_add_async, store_async, store_async_read_wait, store_async_wait,
+from .tma import (fence_async, load_async, prefetch, store_add_async, store_async, store_async_read_wait, store_async_wait,
                   store_max_async, store_min_async)
 
 __all__ = ["accumulator", "activate", "add_up", "all_reduce", "announce", "arrive", "as_float", "as_operand", "await_all", "barrier",

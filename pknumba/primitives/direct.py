@@ -1,50 +1,13 @@
-"""What warpgroups do with global memory by themselves, without the copy engine: ask for operands early, and store panels of results."""
-
-from math import prod
+"""Panels of results that a warpgroup stores to global memory by itself, without the copy engine."""
 
 import numpy as np
 
 from ..interpreter import dtype_of, values, write
-from ..lowering import constant, is_accumulator, need, primitive
+from ..lowering import is_accumulator, need, primitive
 from .tile import addresses, matrices_of
 
-#: Bytes that a lane moves at once; lanes of a warp; rows of a block of 64 that belong to a warp. Bytes of L2 that are asked for at once.
-_UNIT, _LANES, _ROWS, _SECTOR = 16, 32, 16, 32
-
-
-@primitive(scope="warpgroup")
-def prefetch(tile, tensor, coord, part, parts, first_row=0):
-    """Ask for the part-th of ``parts`` parts of tensor[coord] to come to the L2, nearer to a later ``load_async``.
-
-    Nothing waits for it and no result depends on it: it may be asked for before it is written.
-
-    Args:
-        tile, tensor, coord, first_row: as of ``load_async``; the tile is not touched, and nothing beyond the edge is asked for.
-        part: number of this worker. parts: constant.
-
-    PTX: prefetch.global.L2, for each 32 bytes.
-    """
-
-
-@prefetch.lowering
-def _(tile, tensor, coord, part, parts, first_row):
-    count, rows = constant(parts, "prefetch: parts"), prod(tile.shape[:-1])
-    each = tile.cols * tile.itemsize // _SECTOR             # of a row
-
-    def emit(p, tile_at, tensor_at, coord, part, _, first_row):
-        b, c = p.b, p.const
-        start, pitch, height, width = p.tensor(tensor_at, "pointer", "pitch", "rows", "cols")
-        number = b.add(p.scale(part, 128), p.thread())
-        for first in range(0, rows * each, 128 * count):
-            own = b.add(number, c(first))
-            inner, sector = b.udiv(own, c(each)), b.urem(own, c(each))
-            row = b.add(b.add(p.scale(coord[0], rows), first_row), inner)
-            col = b.add(p.scale(coord[1], tile.cols), p.scale(sector, _SECTOR // tile.itemsize))
-            good = b.and_(b.icmp_signed("<", row, height), b.icmp_signed("<", col, width))
-            good = b.and_(good, b.icmp_signed("<", own, c(rows * each)))
-            at = b.add(start, b.add(b.mul(p.wide(row), pitch), p.wide(p.scale(col, tile.itemsize))))
-            p("{ .reg .pred p; setp.ne.u32 p, $1, 0; @p prefetch.global.L2 [$0]; }", at, b.zext(good, p.i32))
-    return emit
+#: Bytes that a lane moves at once; lanes of a warp; rows of a block of 64 that belong to a warp.
+_UNIT, _LANES, _ROWS = 16, 32, 16
 
 
 @primitive(scope="warpgroup")

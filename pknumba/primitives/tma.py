@@ -110,6 +110,34 @@ def _(tile, tensor, coord, sem, first_row, first_col, peer):
 
 
 @primitive(scope="thread")
+def prefetch(tile, tensor, coord, first_row=0):
+    """Ask for tensor[coord] to come to the L2, nearer to a later ``load_async`` with the same arguments.
+
+    Nothing waits for it and no result depends on it: it may be asked for before it is written.
+
+    Args:
+        tile, tensor, coord, first_row: as of ``load_async``; the tile is not touched.
+
+    PTX: cp.async.bulk.prefetch.tensor.2d.L2.global.tile.
+    """
+
+
+@prefetch.lowering
+def _(tile, tensor, coord, first_row):
+    boxes, box = _boxes(tensor, tile)
+    rank, places = _places(1, coord)
+    text = f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile [$0, {places}];"
+
+    def emit(p, _, tensor_at, coord, first):
+        *outer, row, col = coord
+        row, col = p.b.add(p.scale(row, prod(tile.shape[:-1])), first), p.scale(col, tile.cols)
+        map_at = p.tensor_map(tensor_at, tensor, box, tile.swizzle)
+        for _, r, c in boxes:
+            p(text, map_at, p.b.add(col, p.const(c)), p.b.add(row, p.const(r)), *reversed(outer))
+    return emit
+
+
+@primitive(scope="thread")
 def store_async(tensor, coord, tile, peer=None):
     """Start tensor[coord] = tile, as a bulk group of this thread.
 

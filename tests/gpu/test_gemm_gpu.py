@@ -69,7 +69,7 @@ def test_consumers_that_store(world, fields, transposed, dtype):
 
 
 @pytest.mark.parametrize("fields", [dict(tile_m=64, tile_n=128, stages=8, c_stages=1, consumers=1, direct=True, ahead=16),
-                                    dict(tile_n=256, direct=True, ahead=4), dict(tile_n=128, stages=6, slices=4, ahead=6)])
+                                    dict(tile_n=256, direct=True, ahead=4), dict(tile_n=128, stages=6, slices=4, direct=True, ahead=6)])
 def test_operands_that_the_call_before_writes(world, fields):
     """What is asked for early may not be there yet: each call multiplies what the one before it has made."""
     cfg, n = GemmConfig(**fields), 384

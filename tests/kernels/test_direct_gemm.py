@@ -78,7 +78,7 @@ def test_the_operator_chooses_the_kernel(changes):
 @pytest.mark.parametrize("make, words", [
     (lambda: GemmConfig(ahead=-1), ("ahead = -1", "0 at least")),
     (lambda: GemmConfig(direct=True, dtype="float32", tile_k=32), ("direct = True of float32",)),
-    (lambda: GemmAllReduceConfig(ahead=1), ("ahead = 1", "other ranks")),
+    (lambda: GemmAllReduceConfig(ahead=1), ("ahead = 1 with direct = False",)),
     (lambda: GroupedGemmConfig(direct=True), ("direct = True", "copy engine"))])
 def test_refused_configurations(make, words):
     with pytest.raises(ConfigError) as found:

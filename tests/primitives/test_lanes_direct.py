@@ -1,4 +1,4 @@
-"""What warpgroups do with global memory by themselves, lane by lane: which bytes are asked for, and which a panel writes."""
+"""Panels that a warpgroup stores by itself, lane by lane: which bytes of global memory it writes."""
 
 import struct
 
@@ -9,9 +9,8 @@ from numba.cuda import types
 from pknumba.errors import ContractError
 from pknumba.lowering.types import AccumulatorType, TensorType, TileType
 
-from . import machine
 from .lanes import Lanes, lower
-from .layouts import BASE, CONSUMER, fragments, lit, values
+from .layouts import BASE, CONSUMER, fragments, values
 from .tiny import dtype_of
 
 TENSOR, DATA = 0x1000, 0x10_0000
@@ -43,24 +42,6 @@ def test_store_panel(dtype, rows, cols, panels, count):
         written = np.zeros(shape, bool)
         written[row * rows:(row + 1) * rows, col * cols * panels:(col + 1) * cols * panels] = True
         assert (found.view(np.uint16)[~written] == 0xeeee).all() and (memory[:, 2 * shape[1]:] == 0xee).all()
-
-
-@pytest.mark.parametrize("shape, first", [((2, 64, 64), 0), ((64, 128), 5), ((3, 64, 32), 3)])
-@pytest.mark.parametrize("parts", [1, 2, 3])
-def test_prefetch(monkeypatch, shape, first, parts):
-    """The parts together ask for every 32 bytes of the tile that lie inside the matrix, once."""
-    asked = []
-    monkeypatch.setattr(machine, "_TABLE", [*machine._TABLE, (
-        r"prefetch\.global\.L2", lambda m, match, args, r, mask: asked.extend(machine._address(r, args[0])[mask].tolist()))])
-    p, rows, cols = Lanes(), int(np.prod(shape[:-1])), shape[-1]
-    extent, pitch = (2 * rows - 9, 2 * cols - 16), 4 * cols
-    tensor, at = place(p, extent, "bfloat16", pitch)
-    tile = TileType("a", shape, "bfloat16", 64, CONSUMER)
-    for part in range(parts):
-        lower("prefetch", tile, tensor, None, types.int32, lit(parts), types.int32)[1](
-            p, p.const(BASE), at, [p.const(1), p.const(1)], p.const(part), None, p.const(first))
-    wanted = {DATA + r * pitch + 2 * c for r in range(rows + first, min(2 * rows + first, extent[0])) for c in range(cols, extent[1], 16)}
-    assert sorted(asked) == sorted(wanted)
 
 
 def test_refused():

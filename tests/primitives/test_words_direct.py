@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.ptx, pytest.mark.timeout(120)]
 CFG = GemmConfig(tile_n=64, stages=4, c_stages=1, direct=True, ahead=2)
 WORDS = {"follow": ("griddepcontrol.wait;",),
          "store_panel": ("stmatrix.sync.aligned.m8n8.x4", "bar.warp.sync 0xffffffff;", "ld.shared.v4.b32", "@p st.global.v4.b32 ["),
-         "prefetch": ("@p prefetch.global.L2 [",)}
+         "prefetch": ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [",)}
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +25,7 @@ def test_words(name, text):
 
 
 def test_what_is_asked_for_early(text):
-    """Before the wait for the kernel before this one; of a stage 32 bytes each, by 256 threads: 16 KiB of A, 8 of B."""
-    assert text.count("prefetch.global.L2") % 3 == 0 and text.rindex("prefetch.global.L2") < text.index("griddepcontrol.wait")
+    """A and B, before the loader waits for the kernel before this one and loads; consumers wait before they store."""
+    asked, wait, load = text.rindex("cp.async.bulk.prefetch.tensor"), "griddepcontrol.wait", text.index("cp.async.bulk.tensor.2d.shared")
+    assert asked < text.index(wait, asked) < load and text.rindex(wait, 0, text.index("@p st.global.v4.b32 [")) >= 0
     assert "cp.async.bulk.tensor.2d.global" not in text, "the copy engine stores nothing"

@@ -28,8 +28,6 @@ DIRECT = [dict(tile_n=256, ahead=4), dict(SHIPPED[0], stages=5, c_stages=1), dic
           dict(tile_n=176, stages=4, dtype="float16", b_transposed=False), dict(tile_n=128, stages=6, slices=8, ahead=6),
           dict(tile_m=64, tile_n=128, stages=4, c_stages=1, consumers=1, slices=16, cluster=2),
           dict(tile_m=128, tile_n=64, stages=8, c_stages=1, cluster=2)]
-AHEAD = [dict(stages=4, ahead=4), dict(tile_m=64, tile_n=128, stages=8, consumers=1, ahead=8, b_transposed=False),
-         dict(tile_n=128, stages=6, slices=8, ahead=6, cluster=2)]
 
 
 def named(kernel, fields, mark="", **more):
@@ -57,8 +55,8 @@ def cases():
         yield pytest.param(kernel, kernel.config(**SHIPPED[0], **more).of("float32", True), id=f"{kernel.__name__}-float32")
     for f in SLICED:
         yield pytest.param(SlicedGemm, GemmConfig(**f), id=f"SlicedGemm-{f['tile_n']}-{f['slices']}")
-    for f in AHEAD + [dict(direct=True, **f) for f in DIRECT]:
-        yield named(Gemm.for_config(GemmConfig(**f)), f)
+    for f in DIRECT:
+        yield named(Gemm.for_config(GemmConfig(direct=True, **f)), dict(direct=True, **f))
     for kernel in (GemmAllReduceInside, GemmReduceScatterInside, AllGatherGemm):
         for i, f in enumerate(({}, *SHIPPED)):
             more = dict(dtype=("float16", "bfloat16")[i % 2], b_transposed=i % 3 > 0, intra_sm=True)
@@ -170,9 +168,10 @@ def expect_own_stores(cfg, code):
 
 
 def expect_early_requests(cfg, code):
-    """Asked for before the wait for the last kernel, and only where the configuration says so."""
-    asked = code.find("CCTL.E.PF2")
-    assert bool(asked) == bool(cfg.ahead) and all(n < code.find("ACQBULK")[0] for n in asked)
+    """Asked for before the loader waits for the last kernel, and only where the configuration says so."""
+    asked, loads = code.find("UTMAPF"), code.find("UTMALDG")
+    assert bool(asked) == bool(cfg.ahead)
+    assert not asked or [n for n in code.find("ACQBULK") if asked[-1] < n < loads[0]]
 
 
 def expect_panels_handed_over(code):
