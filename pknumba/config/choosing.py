@@ -17,23 +17,24 @@ _GEMMS = (
 #: themselves (``direct``), which ends a call 0.25 microseconds sooner; over many tiles of 128 x 256 a storer is as fast.
 _ALONE = (
     (dict(tile_m=128, tile_n=192, stages=4, c_stages=2, ping_pong=True, direct=True), 1.035, 0.4e-6),
-    (dict(tile_m=128, tile_n=256, stages=4, c_stages=2), 1.04, 2.25e-6),
-    (dict(tile_m=128, tile_n=256, stages=4, c_stages=2, direct=True), 1.035, 2.0e-6),
-    (dict(tile_m=256, tile_n=128, stages=4, c_stages=1, group_m=6, direct=True), 1.03, 2.0e-6),
-    (dict(tile_m=128, tile_n=128, stages=6, c_stages=2, ping_pong=True, direct=True), 1.00, 0.5e-6),
-    (dict(tile_m=128, tile_n=64, stages=8, c_stages=1, direct=True), 0.82, 0.3e-6),
-    (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24, direct=True), 0.81, 0.0),
+    (dict(tile_m=128, tile_n=256, stages=4, c_stages=2, group_m=8), 1.04, 2.25e-6),
+    (dict(tile_m=128, tile_n=256, stages=4, c_stages=2, direct=True, ahead=1), 1.025, 2.0e-6),
+    (dict(tile_m=256, tile_n=128, stages=4, c_stages=1, group_m=4, direct=True, ahead=1), 1.02, 2.0e-6),
+    (dict(tile_m=128, tile_n=128, stages=6, c_stages=2, ping_pong=True, direct=True, ahead=1), 1.00, 0.5e-6),
+    (dict(tile_m=128, tile_n=64, stages=8, c_stages=1, direct=True, ahead=1), 0.82, 0.3e-6),
+    (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24, direct=True, ahead=1), 0.81, 0.0),
     (dict(tile_m=64, tile_n=64, tile_k=128, stages=6, c_stages=1, consumers=1, group_m=24, direct=True), 0.60, 0.0),
     (dict(tile_m=64, tile_n=32, tile_k=128, stages=8, c_stages=1, consumers=1, group_m=24, direct=True), 0.36, 0.0),
     (dict(tile_m=128, tile_n=176, stages=5, c_stages=2, ping_pong=True, direct=True), 1.00, 0.6e-6),
-    (dict(tile_m=192, tile_n=96, stages=5, c_stages=2, consumers=3, direct=True), 1.00, 0.4e-6),
-    (dict(tile_m=128, tile_n=192, stages=4, c_stages=3, direct=True), 1.05, 1.5e-6),
+    (dict(tile_m=192, tile_n=96, stages=5, c_stages=2, consumers=3, direct=True, ahead=1), 1.00, 0.4e-6),
+    (dict(tile_m=128, tile_n=192, stages=4, c_stages=3, direct=True, ahead=1), 1.03, 1.3e-6),
 )
 #: Tiles whose depth may be in slices: (fields, rate, seconds), and how many slices.
 _SLICED = (
-    (dict(tile_m=128, tile_n=128, stages=6, c_stages=2, direct=True), 1.00, 0.7e-6),
-    (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24, direct=True), 0.75, 0.0),
-    (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, group_m=24, direct=True), 0.5, 0.0),
+    (dict(tile_m=128, tile_n=128, stages=6, c_stages=2, direct=True, ahead=1), 0.95, 0.7e-6),
+    (dict(tile_m=64, tile_n=128, stages=8, c_stages=2, consumers=1, group_m=24, direct=True, ahead=1), 0.78, 0.0),
+    (dict(tile_m=128, tile_n=64, stages=8, c_stages=1, direct=True, ahead=1), 0.74, 0.3e-6),
+    (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, group_m=24, direct=True, ahead=1), 0.52, 0.0),
 )
 _SLICES = (2, 4, 8, 16)
 #: Seconds of a call beside its tiles; in which the blocks of a cluster meet, first and last; in which those that share a depth add up, and
@@ -126,7 +127,9 @@ def _alone(sms, lines):
     """(fields, rate, seconds) of what a product of one rank may choose."""
     yield from _ALONE
     if sms >= 2 and max(lines) > 1:                             # clusters of four leave SMs idle
-        yield from ((dict(fields, cluster=2), *more) for fields, *more in _ALONE)
+        for fields, *more in _ALONE:                            # 192 sums in each thread leave no registers for consumers that store
+            if fields.get("direct"):
+                yield dict(fields, cluster=2, ahead=0, direct=fields["tile_n"] != 192 or "ping_pong" not in fields), *more
     yield from ((dict(fields, slices=s), *more) for fields, *more in _SLICED for s in _SLICES if s <= sms)
 
 
@@ -135,8 +138,10 @@ def _call(m, n, k, sms, lines, fields, rate, beside):
     tile_m, tile_n, cluster, slices = fields["tile_m"], fields["tile_n"], fields.get("cluster", 1), fields.get("slices", 1)
     if max(lines) > 1:
         rate = min(rate, _SM_LINES / (tile_m * lines[0] + tile_n * lines[1] / cluster) * tile_m * tile_n / (128 * 256))
-    if tile_m == 64 < m <= 128:
-        rate *= _TWICE
+    if tile_m == 64 < m <= 256:
+        rate *= _TWICE if m <= 128 else 0.95
+    if (tile_m, tile_n) == (128, 64) and m > 256:               # what many rows of tiles need of A is far more than of B
+        rate *= 0.87
     stage, places = fields.get("tile_k", 64), _clusters(sms, cluster) if slices == 1 else sms // slices
     depth, waves = stage * -(-k // (stage * slices)), -(-(-(-m // (tile_m * cluster)) * -(-n // tile_n)) // places)
     tiles = waves * (2 * tile_m * tile_n * depth / (rate * _SM_FLOPS) + beside)
