@@ -72,8 +72,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Semaphore:
-    """``n`` semaphores (mbarriers) on which every worker of role ``by`` arrives once a phase; the template derives how many. Several
-    roles may arrive: ``by="loader, gatherer"``.
+    """``n`` semaphores (mbarriers) on which every worker of role ``by`` arrives once a phase; the template derives how many.
 
     ``of`` says whose workers: those of the "block", or of every block of its "cluster", each of which then arrives at all of these
     blocks at once.
@@ -83,23 +82,9 @@ class Semaphore:
     by: str
     of: str = "block"
 
-    @property
-    def arrivers(self):
-        """Names of the roles that arrive."""
-        return arrivers(self.by)
-
-    def arrivals(self, *roles):
-        """How many arrivals complete a phase, if ``roles`` (Role) arrive."""
-        return sum(role.arrivals * (role.cluster if self.of == "cluster" else 1) for role in roles)
-
-    def complete(self, roles):
-        """The same, of {name: Role}."""
-        return self.arrivals(*(roles[name] for name in self.arrivers))
-
-
-def arrivers(by):
-    """Names of the roles that ``Semaphore.by`` names."""
-    return tuple(name.strip() for name in by.split(","))
+    def arrivals(self, role):
+        """How many arrivals complete a phase, if ``role`` (Role) arrives."""
+        return role.arrivals * (role.cluster if self.of == "cluster" else 1)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,9 @@
 """Toy problems of kernels that multiply groups of rows: empty groups, groups that end within a tile, one that holds everything."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from .. import interpreter as cpu
-from ..config import CommConfig, ExpertConfig, GroupedGemmConfig, MoeConfig
+from ..config import CommConfig, GroupedGemmConfig, MoeConfig
 from ..templates import combine, dispatch
 from .play import WrongResult
 from .toys import SMALL, Toy
@@ -17,11 +15,6 @@ GROUPS = (((16, 32, 16), 0, 64, 32), ((1, 0, 17, 7), 2, 33, 17), ((0, 0, 40), 0,
 
 class ToyGrouped(GroupedGemmConfig):
     """GroupedGemmConfig with toy tiles: panels of 8 columns, one 32-byte swizzle span."""
-    panel_n, c_swizzle, b_swizzle, a_swizzle = 8, 32, 32, 32
-
-
-class ToyGathered(ExpertConfig):
-    """ExpertConfig with the same."""
     panel_n, c_swizzle, b_swizzle, a_swizzle = 8, 32, 32, 32
 
 
@@ -51,43 +44,14 @@ def define(a, b, ends):
     return c
 
 
-def gathered_product(kernel, cfg, groups, more, n, k, top_k=2, **options):
-    """The Toy of the same of rows that lie anywhere: each is a token's, which has ``top_k`` of them."""
-    toy = grouped_product(kernel, cfg, groups, more, n, k, **options)
-    rows, tokens = sum(groups) + more, max(1, (sum(groups) + more) // 2)
-
-    def inputs(rng, rank):
-        given = toy.inputs(rng, rank)
-        source = rng.integers(0, tokens * top_k, rows).astype(np.int32)
-        source[given["ends"].max(initial=0):] = np.iinfo(np.int32).max              # rows of no group: nobody looks there
-        return {**given, "A": rng.integers(-3, 4, (tokens, k)).astype(np.float32), "source": source}
-
-    def expected(ranks):
-        found = toy.expected([{**x, "A": x["A"][np.minimum(x["source"] // top_k, tokens - 1)]} for x in ranks])
-        return [{"C": np.maximum(f["C"], 0)} for f in found] if cfg.activation == "relu" else found
-
-    return replace(toy, inputs=inputs, expected=expected, numbers={**toy.numbers, "top_k": top_k})
-
-
-def gathered(kernel, world, rng, **changes):
-    """A random problem and configuration."""
-    cfg = ToyGathered(**SMALL).replace(**_fields(rng), activation=("none", "relu")[rng.integers(2)]).replace(**changes)
-    groups, more, n, k = GROUPS[rng.integers(len(GROUPS))]
-    return gathered_product(kernel, cfg, groups, more, n, k, int(rng.integers(1, 5)), sms=int(rng.integers(2, 5)))
-
-
 def grouped(kernel, world, rng, **changes):
     """A random problem and configuration."""
-    cfg = ToyGrouped(**SMALL).replace(**{**_fields(rng), **changes})
+    consumers, ping_pong = ((2, False), (2, True), (1, False), (3, False))[rng.integers(4)]
+    fields = dict(consumers=consumers, ping_pong=bool(ping_pong), b_transposed=bool(rng.integers(2)), stages=int(rng.integers(2, 5)),
+                  tile_m=24 if consumers == 3 else 16, c_stages=int(rng.integers(1, 5)), group_m=int(rng.integers(1, 4)))
+    cfg = ToyGrouped(**SMALL).replace(**{**fields, **changes})
     groups, more, n, k = GROUPS[rng.integers(len(GROUPS))]
     return grouped_product(kernel, cfg, groups, more, n, k, sms=int(rng.integers(2, 5)))
-
-
-def _fields(rng):
-    """Fields of a random configuration."""
-    consumers, ping_pong = ((2, False), (2, True), (1, False), (3, False))[rng.integers(4)]
-    return dict(consumers=consumers, ping_pong=bool(ping_pong), b_transposed=bool(rng.integers(2)), stages=int(rng.integers(2, 5)),
-                tile_m=24 if consumers == 3 else 16, c_stages=int(rng.integers(1, 5)), group_m=int(rng.integers(1, 4)))
 
 
 #: (tokens of a rank, slots of each, experts, columns of X, of the first product, of the second).
@@ -143,4 +107,4 @@ def define_layer(x, indices, weights, w1, w2):
 
 
 #: Class name -> its toy.
-GROUPED = {"GroupedGemm": grouped, "GatheredGemm": gathered, "MoeDispatchGemm": experts, "MoeCombine": experts}
+GROUPED = {"GroupedGemm": grouped, "MoeDispatchGemm": experts, "MoeCombine": experts}

@@ -24,7 +24,7 @@ BODIES = ("cfg", "g", "s", "task"), ("cfg", "g", "s", "part", "place", "places")
 #: Calls that order something: each is deleted in turn. Of calls with arguments a wrong one is tried too.
 SYNCHRONISING = ("wait", "arrive", "expect", "signal", "signal_all", "wait_until", "fence_async", "store_async_wait",
                  "store_async_read_wait", "turn_wait", "turn_pass", "barrier", "mma_wait", "sync", "announce", "await_all",
-                 "fence_gathered", "arrive_gathered", "check_in", "await_blocks")
+                 "check_in", "await_blocks")
 
 
 def _plays(arguments):
@@ -47,8 +47,6 @@ def _bend(node):
         yield "phase -> phase ^ 1", _with(node, 1, ast.BinOp(node.args[1], ast.BitXor(), ast.Constant(1)))
     if name == "store_async_read_wait":
         yield "one more store may be reading", _with(node, 0, ast.BinOp(node.args[0], ast.Add(), ast.Constant(1)))
-    if name == "arrive_gathered":
-        yield "arrives before it is written", ast.Call(ast.Name("arrive", ast.Load()), node.args, [])
     if name == "store_async_wait":
         yield "waits for the read only", ast.Call(ast.Name("store_async_read_wait", ast.Load()), node.args, [])
     if name == "mma_wait" and isinstance(node.args[1], ast.Constant):

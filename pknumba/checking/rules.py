@@ -6,7 +6,6 @@ where they cannot know.
 
 import ast
 
-from ..tiles import arrivers
 from .subject import attribute, words
 
 #: Rule's name -> function.
@@ -14,7 +13,7 @@ RULES = {}
 _STORES = ("store_async", "store_add_async", "store_min_async", "store_max_async", "store_ragged_async")
 _LOADS = ("load_async", "load_multicast", "load_ragged_async")
 _SIGNALS = ("signal", "signal_all", "announce", "check_in", "barrier")
-_ARRIVALS = ("arrive", "expect", "arrive_gathered")
+_ARRIVALS = ("arrive", "expect")
 
 
 def rule(function):
@@ -102,7 +101,7 @@ def wrong_arriver(subject):
         for call in calls:
             name = _tile(call.node.args[0]) if call.name in _ARRIVALS and call.node.args else None
             by = (subject.semaphores or {}).get(name)
-            if by and role not in arrivers(by):
+            if by and by != role:
                 yield role, call, f"s.{name} is declared by={by!r}. Only that role may arrive. Declare another semaphore."
 
 
@@ -229,7 +228,7 @@ def turns_share_a_ring(subject):
             by = (subject.semaphores or {}).get(_tile(call.node.args[0])) if call.name == "wait" and call.node.args else None
             if call.name == "turn_pass":
                 passed, own = call, False
-            elif by and role in arrivers(by):
+            elif by == role:
                 own = True
             elif by and passed and not own:
                 yield role, call, ("workers that take turns may enter this ring in any order. A parity does not tell laps apart. Let each "

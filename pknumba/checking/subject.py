@@ -14,7 +14,7 @@ from ..tiles import Semaphore
 Call = namedtuple("Call", "name node file loop tests names")
 
 #: Roles of the templates, and the functions that a file without a class may have.
-ROLE_NAMES = ("loader", "consumer", "storer", "communicator", "gatherer")
+ROLE_NAMES = ("loader", "consumer", "storer", "communicator")
 
 
 class Subject:

@@ -5,11 +5,10 @@ asynchronous copy or multiplication takes effect; vector clocks tell whether wha
 waits order is enough. The same seed gives the same run, in any process.
 """
 
-from .access import fence_async, fence_gathered, read, write
+from .access import fence_async, read, write
 from .accumulator import Accumulator
 from .calls import globals_of, keep_epoch, number_of
 from .counters import Counters
-from .gathers import gather
 from .launch import Block, Launch
 from .operations import transfer
 from .registers import Registers, Rows, elementwise, values
@@ -24,5 +23,5 @@ from .virtual import VirtualTime
 
 __all__ = ["Session", "VirtualTime", "Launch", "Block", "SharedTile", "SemaphoreRing", "Semaphore", "Tensor", "Window", "Strided", "Span",
            "Counters", "Accumulator", "Registers", "Rows", "elementwise", "values", "current", "rest", "read", "write",
-           "transfer", "gather", "fence_async", "fence_gathered", "turn_wait", "turn_pass", "sync", "keep_epoch", "globals_of",
+           "transfer", "fence_async", "turn_wait", "turn_pass", "sync", "keep_epoch", "globals_of",
            "number_of", "dtype_of"]

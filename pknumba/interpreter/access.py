@@ -5,7 +5,6 @@ from math import prod
 import numpy as np
 
 from ..errors import ContractError, ProtocolError
-from .clocks import covers
 from .report import error, origin, site, where
 from .shadow import check, record, unfenced
 from .task import current
@@ -53,36 +52,21 @@ def _check_fence(task, region, cell, name, place):
     if write is not None:
         raise ProtocolError(
             f"{task.name} at {where(place)}: {name} reads {region.label} through the async proxy, but {write[2]} wrote it at "
-            f"{where(write[4])}{_unfenced(write[3])}",
+            f"{where(write[4])} and has not called fence_async since. Ordinary writes reach the copy engine and the tensor cores "
+            "only through a proxy fence. Call fence_async(tile) after the write, before arriving.",
             **origin(task, place), writer=write[2])
-
-
-def _unfenced(kind):
-    text = "Ordinary writes reach the copy engine and the tensor cores only through a proxy fence. Call"
-    if kind == "gather_async":
-        return f", and nobody called fence_gathered since. {text} fence_gathered(tile) after the wait for it, before reading."
-    return f" and has not called fence_async since. {text} fence_async(tile) after the write, before arriving."
 
 
 def fence_async(tile):
     """Make the generic writes of the current role to `tile` visible to the async proxy. PTX: fence.proxy.async."""
-    _fence(tile, "fence_async", lambda task, write: write[0] == task.component)
-
-
-def fence_gathered(tile):
-    """Make what was gathered into `tile`, and the current role has waited for, visible to the async proxy. PTX: fence.proxy.async."""
-    _fence(tile, "fence_gathered", lambda task, write: write[3] == "gather_async" and covers(task.clock, *write[:2]))
-
-
-def _fence(tile, name, concerns):
     task = current()
     if task.session.races:
         cell = tile.cell(task.session)
         for c in (cell, *[other for other, _ in cell.near]):
-            if c.write is not None and c.write[5] and concerns(task, c.write):
-                c.fences = {**c.fences, task.component: task.epoch}
+            if c.write is not None and c.write[5] and c.write[0] == task.component:
+                c.fence = task.epoch
     if task.session.events is not None:
-        task.session.note(task, "fence", f"{name} {tile.name}")
+        task.session.note(task, "fence", f"fence_async {tile.name}")
 
 
 def read(region):

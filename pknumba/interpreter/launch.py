@@ -6,7 +6,6 @@ from greenlet import getcurrent
 
 from ..errors import ConfigError, ProtocolError
 from .clocks import advance, covers, join
-from .gathers import Gathers
 from .operations import BulkStores, check_drained
 from .report import where
 from .semaphore import SemaphoreRing
@@ -61,7 +60,7 @@ class Block:
     def leave(self):
         """It has ended. What refers to each other is parted, so that it is freed now and not by the collector of cycles."""
         for task in self.tasks:
-            task.stores = task.gathers = task.multiplications = None
+            task.stores = task.multiplications = None
         if self._arena is not None:
             self._arena.shadow.clear()
         self.tasks, self.rings = [], []
@@ -107,7 +106,7 @@ class Launch:
     def role(self, block, role, part, fn):
         """fn() is worker `part` of `role` (tiles.Role) in `block`."""
         task = RoleTask(self, block, role, part, fn, self.live)
-        task.stores, task.gathers = BulkStores(task), Gathers(task)
+        task.stores = BulkStores(task)
         block.tasks.append(task)
         block.live += 1
         self.live += 1

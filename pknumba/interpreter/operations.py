@@ -206,12 +206,7 @@ def _store(task, kind, source, target, combine):
 
 
 def check_drained(task):
-    """ProtocolError if the role ends while the engine may still read shared memory for it, or what it gathered may not have come."""
-    left = task.gathers.untold
-    if left:
-        raise ProtocolError(f"{task.name}: ended with {len(left)} gathers ({left[0]}) that no arrival tells of. Shared memory is gone when "
-                            "the block ends. Call arrive_gathered after them.",
-                            rank=task.rank, block=int(task.block), role=task.role.name, task=task.name)
+    """ProtocolError if the role ends while the engine may still read shared memory for it."""
     left = task.stores.unread()
     if left:
         raise ProtocolError(f"{task.name}: ended with {len(left)} bulk stores ({left[0].text}) whose source reads it never "

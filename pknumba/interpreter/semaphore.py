@@ -1,7 +1,6 @@
 """Semaphores (mbarriers): arrivals, outstanding bytes, and the clocks of what completed each phase."""
 
 from ..errors import ContractError, ProtocolError
-from ..tiles import arrivers
 from .clocks import covers, join
 from .report import error, names
 from .task import current, running
@@ -40,13 +39,13 @@ class Semaphore:
     """
 
     __slots__ = ("block", "name", "by", "arrivals", "place", "of_cluster", "phase", "arrived", "pending_bytes", "arrived_by", "last_by",
-                 "waiters", "seen", "owned", "clock", "complete_clock", "proof", "complete_proof", "arrivers")
+                 "waiters", "seen", "owned", "clock", "complete_clock", "proof", "complete_proof")
 
     def __init__(self, block, name, by, arrivals, place=(0, 0), of="block"):
         self.block, self.name, self.by, self.arrivals, self.place, self.of_cluster = block, name, by, arrivals, place, of == "cluster"
         self.phase = self.arrived = self.pending_bytes = 0
         self.arrived_by, self.last_by, self.waiters, self.seen, self.owned = [], [], [], {}, {}
-        self.clock, self.complete_clock, self.arrivers = None, [None, None], arrivers(by)
+        self.clock, self.complete_clock = None, [None, None]
         self.proof, self.complete_proof = [], [(), ()]
 
     # ---- the kernel's side
@@ -108,24 +107,13 @@ class Semaphore:
             task.tick()
         task.pause()
 
-    def gathered(self, task, clock, at):
-        """An arrival of `task` that its gathers waited for: it happened when they were asked for, and publishes them."""
-        self._count(task, 0, clock, at)
-
-    def check_arriver(self, task):
-        """ContractError for a role that the declaration does not name."""
-        if task.role.name not in self.arrivers:
+    def _arrive(self, task, nbytes):
+        if task.role.name != self.by:
             raise error(ContractError, task, f"semaphore {self.name} is declared by={self.by!r}, {task.role.name} may not arrive "
                                              "on it. Arrivals are counted in workers of that role. Declare another semaphore.",
                         semaphore=self.name)
-
-    def _arrive(self, task, nbytes):
-        self.check_arriver(task)
-        self._count(task, nbytes, task.clock, (task.component, task.epoch) if task.session.races else None)
-
-    def _count(self, task, nbytes, clock, at):
         if task.session.races:
-            self._release(clock, at)
+            self._release(task.clock, (task.component, task.epoch))
         self.pending_bytes += int(nbytes)
         self.arrived += 1
         self.arrived_by.append(task.name)
@@ -199,7 +187,7 @@ class Semaphore:
 
     def awaits(self, task):
         """The tasks that have not arrived in the open phase."""
-        return [t for b in self._blocks() for t in b.tasks if t.role.name in self.arrivers and t.name not in self.arrived_by]
+        return [t for b in self._blocks() for t in b.tasks if t.role.name == self.by and t.name not in self.arrived_by]
 
     def progress(self, task):
         """(expected, seen) arrivals of the open phase."""

@@ -10,7 +10,6 @@ from ..errors import RaceError
 from .clocks import covers
 from .report import origin, where
 
-_NONE = {}
 #: Pitch of memory that has no rows.
 LINE = 1 << 48
 
@@ -22,15 +21,15 @@ class Cell:
         key: (pitch, phase, row, end row, column, end column) in bytes; address = phase + row * pitch + column.
         write: the last write, or None: (component, epoch, task's name, kind, site, generic, serial).
         reads, sums: since then, by component. A sum is an atomic reduction: two of the same kind need no order.
-        fences: {component: epoch} in which somebody made its generic write visible to the async proxy.
+        fence: epoch in which the writer made its generic write visible to the async proxy; None if it has not.
         near: (overlapping cell, whether it lies inside this one).
     """
 
-    __slots__ = ("key", "write", "reads", "sums", "fences", "near", "initialised")
+    __slots__ = ("key", "write", "reads", "sums", "fence", "near", "initialised")
 
     def __init__(self, key):
         self.key, self.write, self.reads, self.sums = key, None, {}, {}
-        self.fences, self.near, self.initialised = _NONE, [], False
+        self.fence, self.near, self.initialised = None, [], False
 
 
 class Shadow:
@@ -144,7 +143,7 @@ def record(shadow, cell, kind, access):
         cell.reads[access[0]] = access
     elif kind == "write":
         shadow.serial += 1
-        cell.write, cell.fences = access[:6] + (shadow.serial,), _NONE
+        cell.write, cell.fence = access[:6] + (shadow.serial,), None
         if cell.reads or cell.sums:
             cell.reads, cell.sums = {}, {}
         for other, inside in cell.near:
@@ -163,7 +162,7 @@ def unfenced(cell, clock):
     cells = [c for c in (cell, *[other for other, _ in cell.near]) if c.write is not None]
     for c in cells:
         write = c.write
-        if not write[5] or any(covers(clock, *fence) for fence in c.fences.items()):
+        if not write[5] or (c.fence is not None and covers(clock, write[0], c.fence)):
             continue
         start, end = max(c.key[4], cell.key[4]), min(c.key[5], cell.key[5])
         if not any(o.write[6] > write[6] and o.key[4] <= start and o.key[5] >= end for o in cells):
@@ -175,8 +174,6 @@ def _remedy(task, kind, other):
     """What would order the other access before `task`."""
     who, name = other[2], other[3]
     mine = who == task.name
-    if name == "gather_async":
-        return f"Let {who} call arrive_gathered, and wait for that here."
     if other[5]:
         done = "afterwards, and wait for that here"
         return f"Let {who} arrive on a semaphore or add to a counter {done}."

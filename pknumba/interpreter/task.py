@@ -71,7 +71,7 @@ class RoleTask(Task):
 
     Attributes:
         rank, block, role, part, name, session, rng: who it is.
-        stores: its bulk stores (BulkStores). gathers: what it gathers (Gathers).
+        stores: its bulk stores (BulkStores).
         clock: its vector clock; None without race checking. first: its own epoch when it starts.
     """
 
@@ -80,7 +80,7 @@ class RoleTask(Task):
         super().__init__(launch.session, launch.rank, f"rank {launch.rank} block {block.number} {role.name}{number}", fn)
         self.launch, self.block, self.role, self.part, self.order = launch, block, role, part, order
         self.clock, self.slots, self.queues, self.sites = None, [], {}, {}
-        self.stores = self.gathers = self.turn = None
+        self.stores = self.turn = None
         self.multiplications, self.multiplied, self.issued, self.added = [], 0, 0, set()
 
     def begin(self, clock):
@@ -113,7 +113,7 @@ class RoleTask(Task):
         return component, last + 1
 
     def queue(self, name):
-        """(component, next epoch) of an in-order queue of this role: "read", "written", "gathered" or "mma".
+        """(component, next epoch) of an in-order queue of this role: "read", "written" or "mma".
 
         Waits cover a prefix of such a queue, so one component for all of its operations is exact.
         """

@@ -89,10 +89,10 @@ class SharedTile:
         key = block.number, n, parts
         found = self._shares.get(key)
         if found is None:
-            rows = prod(self.shape[:-1]) // parts
-            at = self.offset + n * rows * self.shape[-1] * self.dtype.itemsize
+            rows = self.shape[0] // parts
+            at = self.offset + n * rows * self.shape[1] * self.dtype.itemsize
             name = self.name if parts == 1 else f"{self.name} rows {n * rows} to {(n + 1) * rows}"
-            found = self._shares[key] = SharedTile(block.arena, at, (rows, self.shape[-1]), self.dtype, name)
+            found = self._shares[key] = SharedTile(block.arena, at, (rows, self.shape[1]), self.dtype, name)
         return found
 
     def of(self, block):

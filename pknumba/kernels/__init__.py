@@ -9,7 +9,6 @@ from .attention import Attention, attention
 from .broadcast import Broadcast, broadcast
 from .decode_attention import DecodeAttention, decode_attention
 from .gather import Gather, gather
-from .gathered_gemm import GatheredGemm
 from .gemm import Gemm, gemm
 from .gemm_all_reduce import GemmAllReduce, gemm_all_reduce
 from .gemm_all_to_all import GemmAllToAll, gemm_all_to_all
@@ -31,4 +30,4 @@ __all__ = ["AllGather", "all_gather", "AllGatherGemm", "all_gather_gemm", "AllRe
            "gemm_reduce_scatter", "GroupedGemm", "grouped_gemm", "Reduce", "reduce", "ReduceScatter", "reduce_scatter",
            "RingAttention", "ring_attention", "ring_rows", "Scatter", "scatter", "SendRecv", "send_recv", "UlyssesAttention",
            "ulysses_attention", "GemmAllToAll", "gemm_all_to_all"]
-__all__ += ["MoeCombine", "moe_combine", "MoeDispatchGemm", "moe_dispatch_gemm", "MoeLayer", "moe_layer", "GatheredGemm"]
+__all__ += ["MoeCombine", "moe_combine", "MoeDispatchGemm", "moe_dispatch_gemm", "MoeLayer", "moe_layer"]

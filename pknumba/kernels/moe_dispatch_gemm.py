@@ -1,9 +1,8 @@
 """Mixture of experts, first half: tokens go to the ranks that have their experts, and are multiplied there as they arrive."""
 
 from ..config import CommConfig, MoeConfig
-from ..primitives import add_up, carry, deal, div, drop, i32, least, look, mod, post, put, tally, wait_until
-from ..templates import Comm, Experts, dispatch, routed
-from .gathered_gemm import GatheredGemm
+from ..primitives import add_up, carry, deal, div, drop, i32, least, look, mod, post, put, spread, tally, wait_until
+from ..templates import Comm, Experts, Tokens, dispatch, routed
 from .grouped_gemm import GroupedGemm
 
 
@@ -71,10 +70,20 @@ class Route(Comm):
                 put(g.ends, expert - first, least(rows, g.capacity))
 
 
+class MoeGather(Tokens):
+    """On one rank, what all warps do before the product: the rows of each token's experts are that token."""
+
+    tensors = ("A", "X", "place")
+
+    @staticmethod
+    def communicator(cfg, g, s, task):          # a warp: a token
+        spread(g.A, g.X, task.id, g.place, g.top_k)
+
+
 class MoeDispatchGemm(Experts, GroupedGemm):
     """Communicators fetch rows from the ranks that have them, in the order of experts; compute SMs multiply tiles whose rows have come."""
 
-    config, alone = MoeConfig, GatheredGemm
+    config, alone, before = MoeConfig, GroupedGemm, MoeGather
     tensors, symmetric, counters = ("A", "B", "C", "ends", "source", "X"), ("X",), ("arrived", "left")
     kinds = {**GroupedGemm.kinds, "source": "int32"}
     numbers = {**Experts.numbers, "top_k": 1}

@@ -94,7 +94,7 @@ def _bind(target):
 def _begin(plan):
     """An intrinsic that sets the block up: semaphores and the launch context."""
     early = [i for i, name in enumerate(plan.tensors) if name in vars(plan.kernel).get("early", ())]
-    counts = [(at + 8 * i, d.complete(plan.roles)) for at, d in plan.places.values() if isinstance(d, Semaphore) for i in range(d.n)]
+    counts = [(at + 8 * i, d.arrivals(plan.roles[d.by])) for at, d in plan.places.values() if isinstance(d, Semaphore) for i in range(d.n)]
 
     # in a cluster, others may arrive here as soon as they run
     meet = "bar.sync 0;" if plan.cluster == 1 else "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
@@ -195,7 +195,7 @@ _COMPUTE = """
 {pad}    consumer(cfg, bind_consumer(parameters, epoch), share_consumer(base), group, block, sms)"""
 #: Lanes shuffle to learn their warp's number, so all of them ask before a branch parts them.
 _BESIDE = """{pad}    elif number >= {first} and number < {end}:
-{pad}        {only}{name}(cfg, bind_{name}(parameters, epoch), share_{name}(base), i32(number - {first}),
+{pad}        {only}communicator(cfg, bind_communicator(parameters, epoch), share_communicator(base), i32(number - {first}),
 {pad}                     i32(block * {warps} + number - {first}), i32(sms * {warps}))"""
 _COMMUNICATE = """
 {pad}workers = i32((i32(cuda.gridDim.x) - sms) * {warps})
@@ -205,12 +205,10 @@ _COMMUNICATE = """
 
 def _source(plan):
     """Text of the entry: numba cannot loop over functions of different types, so roles are written out."""
-    helpers = [r for r in plan.roles.values() if r.scope == "thread" and not r.beside and r.name != "communicator"]
+    helpers = [r for r in plan.roles.values() if r.scope == "thread" and r.name != "communicator"]
     comm = plan.roles.get("communicator")
-    beside = next((r for r in plan.roles.values() if r.beside), None)
-    one = "if i32(cuda.threadIdx.x) & 31 == 0: "
-    only = one if comm and comm.scope == "thread" else ""
-    comm = None if comm and comm.beside else comm
+    only = "if i32(cuda.threadIdx.x) & 31 == 0: " if comm and comm.scope == "thread" else ""
+    beside, comm = (comm, None) if comm and comm.beside else (None, comm)
     lines = ["def entry(parameters):", "    base = begin(parameters)", "    follow(parameters, base)",
              "    epoch = get_epoch(parameters)" if plan.counters else "    epoch = i32(0)", "    block = i32(cuda.blockIdx.x)"]
     if "consumer" not in plan.roles:
@@ -222,8 +220,7 @@ def _source(plan):
              f"share_{r.name}(base), i32(0), block, sms)" for i, r in enumerate(helpers)]
     if beside:
         first = 4 * consumers + len(helpers)
-        calls.append(_BESIDE.format(pad=pad, only=one if beside.scope == "thread" else "", name=beside.name, first=first,
-                                    end=first + beside.workers, warps=beside.workers))
+        calls.append(_BESIDE.format(pad=pad, only=only, first=first, end=first + beside.workers, warps=beside.workers))
     few, many = ("few()", "many()") if plan.registers[0] else ("pass", "pass")
     compute = _COMPUTE.format(pad=pad, consumers=consumers, few=few, many=many, helpers="\n".join(calls),
                               number="number = warp()" if beside else "tid = i32(cuda.threadIdx.x)")

@@ -15,7 +15,7 @@ TIMELINE, RING = 48, HEADER - 16
 #: The ring: entries of 16 bytes of each warp, warps of each block, blocks. An interval is its begin (64 bits of nanoseconds), its length,
 #: and code | role << 4 | SM << 8 | number << 16.
 ENTRIES, WARPS, BLOCKS = 512, 16, 264
-ROLE_NUMBERS = ("", "loader", "consumer", "storer", "communicator", "gatherer")
+ROLE_NUMBERS = ("", "loader", "consumer", "storer", "communicator")
 
 
 class Recording:

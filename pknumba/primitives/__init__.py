@@ -2,12 +2,11 @@
 
 from .activation import activate
 from .boxes import copy_box, entry, reduce_box
-from .carrying import carry, post, weigh
+from .carrying import carry, post, spread, weigh
 from .clusters import load_multicast
 from .columns import col_max, col_sum
 from .direct import store_panel
 from .elements import cast, exp2, fill, fill_rows, log2, mask, maximum, minimum, row_max, row_sum
-from .gathering import arrive_gathered, fence_gathered, gather_async, sources
 from .index import div, i32, least, mod, most, ring, tile_coord
 from .meetings import announce, await_all, await_blocks, check_in, tick, times
 from .mma import accumulator, as_operand, mma, mma_wait
@@ -35,5 +34,4 @@ __all__ = ["accumulator", "activate", "add_up", "all_reduce", "announce", "arriv
            "signal", "signal_all", "squares", "stamp", "store", "store_add_async", "store_async", "store_async_read_wait",
            "store_async_wait", "store_max_async", "store_min_async", "store_ragged_async", "store_rows", "store_shares", "sync", "take",
            "take_boxes", "tally", "tick", "tile_coord", "times", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until", "weigh"]
-__all__ += ["add_panel", "arrive_gathered", "await_blocks", "check_in", "fence_gathered", "follow", "gather_async", "prefetch", "sources",
-            "store_panel"]
+__all__ += ["add_panel", "await_blocks", "check_in", "follow", "prefetch", "spread", "store_panel"]

@@ -63,6 +63,49 @@ def _(to, to_row, source, row, to_peer, peer):
 
 
 @primitive(scope="warp")
+def spread(to, source, row, place, count):
+    """Rows place[n] of ``to`` = row ``row`` of ``source``, for every i < count and n = count * row + i; nothing for those that are -1.
+
+    Args:
+        to, source: ``g.name``, rows of one dtype and width, of this rank. place: ``g.name``, int32. row, count: integers.
+
+    Raises ContractError for tensors of two dtypes.
+
+    PTX: ld.relaxed.sys.global.v4.b32, once; st.relaxed.sys.global.v4.b32 for each; a lane looks up each of 32 rows, shfl.sync.idx tells
+    the others.
+    """
+    shape = 1, source.shape[-1]
+    values = read(source.window((row, 0), shape))
+    for at in map(int, read(place.window((0, row), (1, count)))[0]):
+        if at >= 0:
+            write(to.window((at, 0), shape), values)
+
+
+@spread.lowering
+def _(to, source, row, place, count):
+    need(to.dtype == source.dtype, f"{to.role.name}: spread from {source.ident} ({source.dtype}) to {to.ident} ({to.dtype}). Rows are "
+         "copied as they are. Use tensors of one dtype.")
+    u = Units("spread", to.dtype, _COPIES)
+    text = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.b32 $0, -1; @p ld.global.b32 $0, [$1]; }"
+
+    def emit(p, to_at, source_at, row, place_at, count):
+        b, first = p.b, p.b.mul(row, count)
+        here, (places,) = _base(p, source_at, row, None), p.tensor(place_at, "pointer")
+        for offsets, inside in _steps(p, source_at, u.itemsize, _COPIES):
+            words = u.load(p, here, offsets, inside)
+            for turn in p.loop(b.lshr(b.add(count, p.const(31)), p.const(5))):
+                begin = p.scale(turn, 32)
+                left = b.sub(count, begin)
+                n, mine = b.add(b.add(first, begin), p.lane()), b.zext(b.icmp_unsigned("<", p.lane(), left), p.i32)
+                rows = p(text, b.add(places, p.wide(b.shl(n, p.const(2)))), mine, out=[p.i32])
+                for i in p.loop(b.select(b.icmp_unsigned("<", left, p.const(32)), left, p.const(32))):
+                    at = p("shfl.sync.idx.b32 $0, $1, $2, 31, -1;", rows, i, out=[p.i32])
+                    with p.when(b.icmp_signed(">=", at, p.const(0))):
+                        u.store(p, _base(p, to_at, at, None), offsets, inside, words)
+    return emit
+
+
+@primitive(scope="warp")
 def weigh(out, row, near, far, weights, place, count, limit):
     """Row ``row`` of ``out`` = sum over i < count of weights[n] * a row, n = count * row + i; nothing for those whose place[n] is -1.
 

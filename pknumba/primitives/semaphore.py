@@ -12,14 +12,13 @@ fence of the whole GPU each time: 20 % of a GEMM.
 """
 
 from ..lowering import need, primitive
-from ..tiles import arrivers
 
 ANY = ("thread", "warp", "warpgroup")
 
 
 def _arrives(sem):
     need(not sem.ring, f"{sem.role.name}: semaphore {sem.ident} is a ring of semaphores. Index it with a stage.")
-    need(sem.role.name in arrivers(sem.by), f"{sem.role.name}: arrives on semaphore {sem.ident}, declared by={sem.by!r}. Only those may "
+    need(sem.role.name == sem.by, f"{sem.role.name}: arrives on semaphore {sem.ident}, declared by={sem.by!r}. Only that role may "
          "arrive. Declare another semaphore.")
 
 

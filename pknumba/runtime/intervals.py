@@ -18,7 +18,7 @@ ENTRIES, WARPS, BLOCKS = 512, 16, 264
 _BYTES = 16
 #: What an interval may be, and the roles, by number.
 CODES = {1: "task", 2: "waits for a semaphore", 3: "waits for a counter"}
-_ROLES = ("", "loader", "consumer", "storer", "communicator", "gatherer")
+_ROLES = ("", "loader", "consumer", "storer", "communicator")
 
 #: ``begin``, ``end``: nanoseconds; ``block``, ``warp``, ``sm``: where; ``role``; ``code``: a key of CODES; ``number``: 16 bits of the
 #: task's id, of the semaphore's place or of the counter's number.

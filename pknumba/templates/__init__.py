@@ -11,7 +11,6 @@ from .expert_calls import Routes
 from .experts import Experts, Tokens, routed
 from .forms import Added, Gathered, Scattered, Sliced, Whole
 from .group_calls import multiply_groups
-from .gathering import Gathering
 from .groups import Grouped
 from .lcs import LCS, Direct
 from .lcsc import LCSC, LCSD, LCSI, LCSM
@@ -28,5 +27,5 @@ __all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Add
            "attend_ring", "attend_ulysses", "meeting_movers", "ring_rows", "communicate", "counted", "counted_rows",
            "meeting_rows", "Grouped", "multiply", "multiply_groups", "LCSD", "LCSI", "Exchanged", "RowsToRows", "ColumnsToRows",
            "ColumnsToColumns", "Packets", "Parcels"]
-__all__ += ["Sliced", "combine", "dispatch", "kept_result", "Routes", "Experts", "Tokens", "routed", "Gathering"]
+__all__ += ["Sliced", "combine", "dispatch", "kept_result", "Routes", "Experts", "Tokens", "routed"]
 __all__ += ["Direct", "OwnedRows", "OwnedTiles"]

@@ -116,7 +116,7 @@ class Template(metaclass=KernelMeta):
         places, size = layout(kernel.shared(cfg))
         roles = kernel.roles(cfg)
         for name, (_, decl) in places.items():
-            if isinstance(decl, Semaphore) and not {*decl.arrivers} <= {*roles}:
+            if isinstance(decl, Semaphore) and decl.by not in roles:
                 raise ContractError(f"{kernel.__name__}: semaphore {name} is declared by={decl.by!r}. It must name a role of the kernel: "
                                     f"{', '.join(roles)}.")
         if size + 1024 > SHARED_LIMIT:
@@ -137,7 +137,7 @@ class Template(metaclass=KernelMeta):
     @classmethod
     def check(kernel):
         """Raise ContractError unless roles are static functions (cfg, g, s, task)."""
-        for name in ("loader", "consumer", "storer", "communicator", "gatherer"):
+        for name in ("loader", "consumer", "storer", "communicator"):
             raw = inspect.getattr_static(kernel, name, None)
             if raw is None:
                 continue

@@ -166,7 +166,7 @@ class DeviceCall:
 def describe_hang(kernel, cfg, r):
     """Who waited for what at which source line, or used what that does not fit, from the record that a device wrote."""
     record = compiled(kernel, cfg)[1]
-    role = ("?", "loader", "consumer", "storer", "communicator", "gatherer")[r.role if r.role < 6 else 0]
+    role = ("?", "loader", "consumer", "storer", "communicator")[r.role if r.role < 5 else 0]
     at = f" at {record['sites'][r.site - 1]}" if 0 < r.site <= len(record["sites"]) else ""
     who = f"{kernel.title or kernel.__name__}: rank {r.rank} block {r.block} {role}{at}"
     if r.kind & 255 == CHECK:
@@ -227,7 +227,7 @@ class InterpretedCall:
         made = {}
         for name, (offset, decl) in self.places.items():
             if isinstance(decl, Semaphore):
-                made[name] = block.semaphore(name, decl, decl.complete(self.roles))
+                made[name] = block.semaphore(name, decl, decl.arrivals(self.roles[decl.by]))
             else:
                 made[name] = block.tile(name, offset, decl)
         return record_type("Shared", *made)(**made)

@@ -64,14 +64,12 @@ class DispatchCall(ExpertCall):
         numbers = self._numbers(cfg, tables, n, h, top_k=top_k)
         workspace, first = self._workspace(cfg, tables, n, h, top_k, numbers, at)
         from ..runtime import arrays
-        c = arrays.describe(self.out, "out")
-        matrices = {"B": self._experts(given.b, given.columns), "C": ragged(self._kept(self.out, c)), "ends": tables.row(tables.ends),
-                    "source": tables.row(tables.source)}
-        if self.alone:
-            matrices["A"] = self._operand(given.x)
-        else:
-            matrices["A"] = ragged(self._buffer(workspace, given.capacity, h, given.x.dtype))
-            matrices["X"] = self._tokens(X, given, at)
+        c, rows = arrays.describe(self.out, "out"), self._buffer(workspace, given.capacity, h, given.x.dtype)
+        x = self._operand(given.x) if self.alone else self._tokens(X, given, at)
+        if self.alone and t:
+            self._of_tokens(kernel.before, workspace, given.x.dtype, self.shape, {"A": rows, "X": x, "place": tables.row(tables.place)})
+        matrices = {"A": ragged(rows), "B": self._experts(given.b, given.columns), "C": ragged(self._kept(self.out, c)),
+                    "ends": tables.row(tables.ends), "source": tables.row(tables.source), "X": x}
         self.launches.append(prepare(self.kernel, world, cfg, matrices, numbers, workspace).fire)
         self._ready(first)
 

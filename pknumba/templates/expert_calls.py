@@ -78,8 +78,8 @@ class Tables:
 
 
 class ExpertCall(GroupedCall):
-    """What dispatch and combine have in common. On one rank nothing travels: the product is that of the kernel's ``alone``, which takes
-    tokens' rows where they are; all SMs sum results' rows afterwards.
+    """What dispatch and combine have in common. On one rank nothing travels: all SMs bring rows to their places before, or sum them
+    afterwards, and the product is that of the kernel's ``alone``.
     """
 
     #: Whether results are carried to other ranks, or inputs from all.

@@ -9,7 +9,7 @@ from ..interpreter.history import Event
 #: Kinds of event -> (colour, what it is called).
 KINDS = {"wait": ("#d7dade", "waits"), "copy": ("#5b9bd5", "bulk copy"), "mma": ("#59a14f", "multiplies"),
          "access": ("#e8a33d", "loads and stores"), "signal": ("#d9534f", "signals")}
-_ORDER = {"loader": 0, "consumer": 1, "storer": 2, "communicator": 3, "gatherer": 0}
+_ORDER = {"loader": 0, "consumer": 1, "storer": 2, "communicator": 3}
 
 
 def lanes(events, per_rank=2, ranks=2):

@@ -16,8 +16,7 @@ SHIPPED = [k for k in (getattr(shipped, n) for n in shipped.__all__) if isinstan
 #: File of the catalogue -> the rules that read its bug.
 READ = {
     "aliased_tiles": "wait-without-arrival", "ends_while_sending": "ends-while-sending", "fence_by_reader": "tile-without-fence",
-    "few_bytes": "bytes-announced", "gather_into_use": "wait-without-arrival",
-    "lapped_parity": "wait-without-arrival", "many_bytes": "bytes-announced",
+    "few_bytes": "bytes-announced", "lapped_parity": "wait-without-arrival", "many_bytes": "bytes-announced",
     "multicast_into_use": "multicast-into-use",
     "relaxed_addition": "gpu-scope-atomic",
     "no_empty_wait": "wait-without-arrival", "no_epoch": "counter-without-epoch", "no_fence_before_mma": "tile-without-fence",

@@ -153,6 +153,20 @@ def test_carry(cols, dtype):
     assert (m.found("to", 0) == expected[0]).all() and (m.found("to", 1) == expected[1]).all()
 
 
+@pytest.mark.parametrize("cols, count", [(1, 1), (7, 3), (264, 8), (3000, 2), (16, 33), (8, 70)])
+def test_spread(cols, count):
+    """Each row goes to several places; to none where a place is -1."""
+    x, y = ints((3, cols), "bfloat16", 1, -99, 100), ints((3 * count, cols), "bfloat16", 2)
+    place = np.random.default_rng(count).permutation(3 * count).astype(np.int32)
+    place[::5] = -1
+    m = Memory(to=[y] * 2, source=[x] * 2, place=[place] * 2)
+    for row in (0, 2):
+        m.call("spread", "to", "source", row, "place", count)
+        mine = place[row * count:(row + 1) * count]
+        y[mine[mine >= 0]] = x[row]
+    assert (m.found("to") == y).all()
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("cols, count", [(1, 1), (9, 3), (520, 8), (1500, 2), (24, 4), (8, 5), (40, 33), (16, 70)])
 def test_weigh(cols, count, dtype):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pknumba.config import CommConfig, ExpertConfig, GroupedGemmConfig, MoeConfig
-from pknumba.kernels import GatheredGemm, GroupedGemm, MoeDispatchGemm
+from pknumba.config import CommConfig, GroupedGemmConfig, MoeConfig
+from pknumba.kernels import GroupedGemm, MoeDispatchGemm
 from pknumba.kernels.moe_combine import MoeSum
-from pknumba.kernels.moe_dispatch_gemm import Route
+from pknumba.kernels.moe_dispatch_gemm import MoeGather, Route
 
 from .tiny import ptx
 
@@ -30,12 +30,7 @@ WORDS = {
     "post": (MoeDispatchGemm, EXPERTS, "fence.proxy.async;", "fence.acq_rel.sys; red.relaxed.sys.global.add.u32"),
     "weigh": (MoeSum, EXPERTS, "fma.rn.f32", "ld.relaxed.sys.global.v4.b32", "cvt.rn.bf16x2.f32"),
     "activate": (MoeDispatchGemm, EXPERTS.replace(activation="silu"), "ex2.approx.ftz.f32", "rcp.approx.ftz.f32"),
-    "sources": (GatheredGemm, ExpertConfig(), "ld.global.b32", "bfe.u32"),
-    "gather_async": (GatheredGemm, ExpertConfig(), "cp.async.cg.shared.global [", "], 16, p;", "], 16, n;",
-                     "shfl.sync.idx.b32", "mad.wide.u32"),
-    "arrive_gathered": (GatheredGemm, ExpertConfig(), "cp.async.mbarrier.arrive.shared::cta.b64", "bar.warp.sync 0xffffffff;",
-                        "mbarrier.arrive.release.cta.shared::cta.b64"),
-    "fence_gathered": (GatheredGemm, ExpertConfig(), "fence.proxy.async.shared::cta;"),
+    "spread": (MoeGather, EXPERTS, "ld.relaxed.sys.global.v4.b32", "st.relaxed.sys.global.v4.b32", "shfl.sync.idx.b32"),
     "look": (GroupedGemm, GROUPS, "ld.global.b32", "shfl.sync.idx.b32"),
 }
 

@@ -5,9 +5,9 @@ import pytest
 from pknumba import config, lowering
 from pknumba.config import CommConfig, ExpertConfig, MoeConfig
 from pknumba.config.moe import _TALL
-from pknumba.kernels import GatheredGemm, GroupedGemm, MoeCombine, MoeDispatchGemm
+from pknumba.kernels import GroupedGemm, MoeCombine, MoeDispatchGemm
 from pknumba.kernels.moe_combine import MoeSum
-from pknumba.kernels.moe_dispatch_gemm import Route
+from pknumba.kernels.moe_dispatch_gemm import MoeGather, Route
 
 from .test_cubins import expect_instructions, expect_main_loop, expect_panels_handed_over, released
 
@@ -46,32 +46,6 @@ def expect_groups(code):
     assert code.find("ACQBULK")[0] < first, "where groups end may be what the last kernel wrote"
 
 
-@pytest.mark.parametrize("number", range(len(SHIPPED) + 1))
-def test_gathered(number, disassemble):
-    """In all that a call may choose, with the activation that takes most: no spill, no notice, the GEMM's main loop. A lane's pieces are
-    asked for one after the other and never waited for by it; what has come is shown to the tensor cores before each stage's products."""
-    cfg = ExpertConfig(activation=("silu", "gelu")[number % 2], b_transposed=number % 3 > 0, dtype=("bfloat16", "float16")[number // 2 % 2],
-                       **[*SHIPPED, _TALL][number])
-    cfg.check()
-    cubin, record = lowering.build(GatheredGemm.plan(cfg))
-    assert (record["spill"], record["stack"], record["notices"], record["threads"]) == (0, 0, [], 128 * (cfg.consumers + 1))
-    assert "A" not in record["boxes"]
-    code = disassemble(cubin)
-    expect_main_loop(cfg, code)
-    expect_panels_handed_over(code)
-    copies = code.find("LDGSTS.E.BYPASS.128")
-    pieces = cfg.tile_m // 8 * (cfg.tile_k // 64)
-    cut = [code.instructions[n].name.endswith("ZFILL") for n in copies[:2 * pieces]]
-    assert cut == [False] * pieces + [True] * pieces, "whole pieces; those that the last column cuts; what follows is for warps that parted"
-    assert copies[pieces - 1] - copies[0] <= 6 * pieces and not any(copies[0] < n < copies[pieces - 1] for n in code.find("BAR"))
-    told = code.find("ARRIVES.LDGSTSBAR")
-    assert told and all(code.after(n, "SYNCS.ARRIVE", 30) is not None for n in told)
-    fences, products = code.find("FENCE.VIEW.ASYNC"), code.find("HGMMA")
-    starts = [n for n in products if code.before(n, "HGMMA", n - 1) is None or code.before(n, "WARPGROUP.ARRIVE", 12) is not None]
-    assert starts and any(code.before(n, "FENCE.VIEW.ASYNC", 60) in fences for n in starts)
-    assert code.find("ACQBULK")[0] < code.find("LDG.E")[0], "where groups end and rows lie is what the last kernel wrote"
-
-
 EXPERTS = [(MoeDispatchGemm, {}), (MoeCombine, dict(b_transposed=False)),
            (MoeDispatchGemm, dict(SHIPPED[2], activation="silu", b_transposed=False, dtype="float16"))]
 
@@ -101,12 +75,13 @@ def test_route(disassemble):
     assert counts["VOTE"] + counts["VOTEU"] and counts["POPC"] and not counts["CALL"]
 
 
-def test_tokens(disassemble):
+@pytest.mark.parametrize("kernel", [MoeGather, MoeSum])
+def test_tokens(kernel, disassemble):
     """Rows move in units of 16 bytes, many of them loaded before the first is used; nothing is read before the last kernel has ended."""
-    cubin, record = lowering.build(MoeSum.plan(MoeConfig()))
+    cubin, record = lowering.build(kernel.plan(MoeConfig()))
     assert (record["spill"], record["stack"], record["notices"], record["threads"]) == (0, 0, [], 512)
     code = disassemble(cubin)
     loads, stores = code.find("LDG.E.128.STRONG.SYS"), code.find("STG.E.128.STRONG.SYS")
     assert loads and stores and sum(n < stores[0] for n in loads) >= 4 and not code.counts()["CALL"]
-    assert code.counts()["FFMA"]
+    assert bool(code.counts()["FFMA"]) == (kernel is MoeSum)
     assert code.find("ACQBULK")[0] < code.find("LDG")[0]
