@@ -60,6 +60,7 @@ def offsets(noted):
         mine = slice((peer - 1) * ROUNDS, peer * ROUNDS)
         sent, back, seen = noted[0, mine, 0], noted[0, mine, 1], noted[peer, mine, 0]
         best = int(np.argmin(back - sent))                                              # uint32: differences are right across a wrap
-        ahead = int(seen[best] - sent[best]) - int(back[best] - sent[best]) // 2
+        first, last, there = int(sent[best]), int(back[best]), int(seen[best])
+        ahead = there - first - (last - first) % 2**32 // 2
         found.append((ahead + 2**31) % 2**32 - 2**31)
     return found
