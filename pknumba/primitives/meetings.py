@@ -77,21 +77,24 @@ def await_all(counters, first, step, value):
 
 @await_all.lowering
 def _(counters, first, step, value):
-    role = counters.role
-
     def emit(p, counters_at, first, step, value):
-        base, own = p.shared_base(), p.parameter(p.i64, counters_at, 0)
         begin = p.stamp() if p.recording else None
         for rank in _ranks(p, p.parameter(p.i32, counters_at, 16)):
             number = p.b.add(first, p.b.mul(rank, step))
-            check_number(p, counters, counters_at, number)
-            done, seen = _poll(p, base, _address(p, own, number), value)
-            with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
-                p.give_up(role, p.COUNTER + (counters.number << 8), number, value, seen, base)
+            _until(p, counters, counters_at, number, value)
         p("bar.warp.sync 0xffffffff;")
         if begin is not None:
-            p.record(role, p.COUNTER_WAIT, begin, first, p.WORTH)
+            p.record(counters.role, p.COUNTER_WAIT, begin, first, p.WORTH)
     return emit
+
+
+def _until(p, counters, counters_at, number, value):
+    """Emit a wait for one of this rank's counters; a lane that waits too long says so and leaves."""
+    check_number(p, counters, counters_at, number)
+    base = p.shared_base()
+    done, seen = _poll(p, base, _address(p, p.parameter(p.i64, counters_at, 0), number), value)
+    with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
+        p.give_up(counters.role, p.COUNTER + (counters.number << 8), number, value, seen, base)
 
 
 @primitive(scope="warp")
@@ -134,19 +137,14 @@ def await_blocks(counters, first, count, value):
 
 @await_blocks.lowering
 def _(counters, first, count, value):
-    role = counters.role
-
     def emit(p, counters_at, first, count, value):
-        base, own, begin = p.shared_base(), p.parameter(p.i64, counters_at, 0), p.stamp() if p.recording else None
+        begin = p.stamp() if p.recording else None
         with p.when(p.b.icmp_signed("<", p.lane(), count)):
             number = p.b.add(first, p.lane())
-            check_number(p, counters, counters_at, number)
-            done, seen = _poll(p, base, _address(p, own, number), value)
-            with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
-                p.give_up(role, p.COUNTER + (counters.number << 8), number, value, seen, base)
+            _until(p, counters, counters_at, number, value)
         p("bar.warp.sync 0xffffffff;")
         if begin is not None:
-            p.record(role, p.COUNTER_WAIT, begin, first, p.WORTH)
+            p.record(counters.role, p.COUNTER_WAIT, begin, first, p.WORTH)
     return emit
 
 
