@@ -130,8 +130,11 @@ def lengths(lines):
             rows, results = zip(*sorted(by_rows.items()))
             axes.plot(rows, [r["tflops"] for r in results], "o-", color=f"C{i}", label=f"batch {batch}, {heads} heads")
             axes.plot(rows, [r["tflops"] * r["time_us"] / r["baseline_us"] for r in results], "o--", color=f"C{i}", markerfacecolor="none")
-        axes.set(xlabel="rows of the sequence", xscale="log", ylim=(0, None), title=f"{op}, {layout}")
-        axes.legend(fontsize=7)
+        axes.set(xlabel="rows of the sequence", xscale="log", ylim=(0, 1.08 * axes.dataLim.y1), title=f"{op}, {layout}")
+        places = sorted({rows for by_rows in same.values() for rows in by_rows})
+        axes.set_xticks(places, [f"{rows // 1024}k" for rows in places])
+        axes.set_xticks([], minor=True)
+        axes.legend(fontsize=7, loc="lower right")
     every[0][0].set_ylabel("TFLOP/s of a rank (dashed: torch and NCCL)")
     return figure
 
