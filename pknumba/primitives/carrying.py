@@ -8,6 +8,7 @@ import numpy as np
 from ..interpreter import read, write
 from ..lowering import need, primitive
 from .halves import KIND
+from .routing import _address as _entry, _integer, _looked_up
 from .signal import _address, _peer
 from .units import UNIT, Units
 
@@ -32,6 +33,14 @@ def _steps(p, tensor_at, itemsize, unroll):
     for step in p.loop(b.udiv(b.add(units, c(32 * unroll - 1)), c(32 * unroll))):
         mine = [b.add(b.add(p.scale(step, 32 * unroll), p.lane()), c(32 * i)) for i in range(unroll)]
         yield [p.wide(p.scale(unit, UNIT)) for unit in mine], [b.icmp_unsigned("<", unit, units) for unit in mine]
+
+
+def _turns(p, count):
+    """``for begin, left in ...``: emit code for 32 of ``count`` entries at a time, of which ``left`` are there from ``begin`` on."""
+    for turn in p.loop(p.b.lshr(p.b.add(count, p.const(31)), p.const(5))):
+        begin = p.scale(turn, 32)
+        left = p.b.sub(count, begin)
+        yield begin, p.b.select(p.b.icmp_unsigned("<", left, p.const(32)), left, p.const(32))
 
 
 @primitive(scope="warp")
@@ -86,19 +95,16 @@ def _(to, source, row, place, count):
     need(to.dtype == source.dtype, f"{to.role.name}: spread from {source.ident} ({source.dtype}) to {to.ident} ({to.dtype}). Rows are "
          "copied as they are. Use tensors of one dtype.")
     u = Units("spread", to.dtype, _COPIES)
-    text = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.b32 $0, -1; @p ld.global.b32 $0, [$1]; }"
 
     def emit(p, to_at, source_at, row, place_at, count):
         b, first = p.b, p.b.mul(row, count)
         here, (places,) = _base(p, source_at, row, None), p.tensor(place_at, "pointer")
         for offsets, inside in _steps(p, source_at, u.itemsize, _COPIES):
             words = u.load(p, here, offsets, inside)
-            for turn in p.loop(b.lshr(b.add(count, p.const(31)), p.const(5))):
-                begin = p.scale(turn, 32)
-                left = b.sub(count, begin)
-                n, mine = b.add(b.add(first, begin), p.lane()), b.zext(b.icmp_unsigned("<", p.lane(), left), p.i32)
-                rows = p(text, b.add(places, p.wide(b.shl(n, p.const(2)))), mine, out=[p.i32])
-                for i in p.loop(b.select(b.icmp_unsigned("<", left, p.const(32)), left, p.const(32))):
+            for begin, left in _turns(p, count):
+                n = b.add(b.add(first, begin), p.lane())
+                rows = _looked_up(p, _integer(p, places, n), b.icmp_unsigned("<", p.lane(), left), -1)
+                for i in p.loop(left):
                     at = p("shfl.sync.idx.b32 $0, $1, $2, 31, -1;", rows, i, out=[p.i32])
                     with p.when(b.icmp_signed(">=", at, p.const(0))):
                         u.store(p, _base(p, to_at, at, None), offsets, inside, words)
@@ -142,10 +148,8 @@ def _(out, row, near, far, weights, place, count, limit):
         first, there = b.mul(row, count), _base(p, out_at, row, None)
         for offsets, inside in _steps(p, out_at, u.itemsize, _SUMS):
             total = u.variable(p, _SUMS * u.width)
-            for turn in p.loop(b.lshr(b.add(count, p.const(31)), p.const(5))):
-                begin = p.scale(turn, 32)
-                rows = _weighed(p, b.add(first, begin), b.sub(count, begin), (near_at, far_at, weights_at, place_at), limit)
-                left = b.select(b.icmp_unsigned("<", b.sub(count, begin), p.const(32)), b.sub(count, begin), p.const(32))
+            for begin, left in _turns(p, count):
+                rows = _weighed(p, b.add(first, begin), left, (near_at, far_at, weights_at, place_at), limit)
                 for group in p.loop(b.udiv(b.add(left, p.const(_ROWS - 1)), p.const(_ROWS))):
                     _add_rows(p, u, rows, p.scale(group, _ROWS), offsets, inside, total)
             u.store(p, there, offsets, inside, u.words(p, p.elements(b.load(total))))
@@ -155,11 +159,8 @@ def _(out, row, near, far, weights, place, count, limit):
 def _weighed(p, number, left, tensors, limit):
     """(address of a row, its weight) of this lane's entry, counted from ``number`` on; (0, 0) for those that are dropped or no more."""
     b, (near_at, far_at, weights_at, place_at) = p.b, tensors
-    text = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.b32 $0, -1; @p ld.global.b32 $0, [$1]; }"
-    n, mine = b.add(number, p.lane()), b.zext(b.icmp_unsigned("<", p.lane(), left), p.i32)
-    off = p.wide(b.shl(n, p.const(2)))
-    at = p(text, b.add(p.tensor(place_at, "pointer")[0], off), mine, out=[p.i32])
-    weight = p(text, b.add(p.tensor(weights_at, "pointer")[0], off), mine, out=[p.i32])
+    n, mine = b.add(number, p.lane()), b.icmp_unsigned("<", p.lane(), left)
+    at, weight = (_looked_up(p, _entry(p, tensor, n), mine, -1) for tensor in (place_at, weights_at))
     there = b.icmp_signed(">=", at, p.const(0))
     source = b.select(b.icmp_signed("<", at, limit), _base(p, near_at, at, None), _base(p, far_at, n, None))
     return b.select(there, source, p.const(0, p.i64)), b.select(there, weight, p.const(0))

@@ -30,15 +30,20 @@ def _address(p, tensor_at, number, peer=None):
     return _integer(p, _start(p, tensor_at, peer), number)
 
 
+def _looked_up(p, address, inside, otherwise):
+    """The integer there for lanes that are ``inside``, a constant for others."""
+    text = f"{{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.b32 $0, {otherwise}; @p ld.global.b32 $0, [$1]; }}"
+    return p(text, address, p.b.zext(inside, p.i32), out=[p.i32])
+
+
 def _entries(p, indices_at, begin, end):
     """``for slot, inside, value in ...``: emit code for this lane's entries, ``_AHEAD`` of them loaded at once."""
     b, c = p.b, p.const
-    text = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.b32 $0, -1; @p ld.global.b32 $0, [$1]; }"
     for turn in p.loop(b.udiv(b.add(b.sub(end, begin), c(32 * _AHEAD - 1)), c(32 * _AHEAD))):
         first = b.add(b.add(begin, p.scale(turn, 32 * _AHEAD)), p.lane())
         slots = [b.add(first, c(32 * i)) for i in range(_AHEAD)]
         inside = [b.icmp_unsigned("<", slot, end) for slot in slots]
-        values = [p(text, _address(p, indices_at, slot), b.zext(here, p.i32), out=[p.i32]) for slot, here in zip(slots, inside)]
+        values = [_looked_up(p, _address(p, indices_at, slot), here, -1) for slot, here in zip(slots, inside)]
         yield from zip(slots, inside, values)
 
 
@@ -155,12 +160,10 @@ def add_up(table, numbers, count):
 
 @add_up.lowering
 def _(table, numbers, count):
-    text = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.b32 $0, 0; @p ld.global.b32 $0, [$1]; }"
-
     def emit(p, table_at, numbers, count):
         b, lane = p.b, p.lane()
-        inside = b.zext(b.icmp_unsigned("<", lane, count), p.i32)
-        sums = [p(text, _address(p, table_at, b.add(number, lane)), inside, out=[p.i32]) for number in numbers]
+        inside = b.icmp_unsigned("<", lane, count)
+        sums = [_looked_up(p, _address(p, table_at, b.add(number, lane)), inside, 0) for number in numbers]
         for step in (16, 8, 4, 2, 1):
             sums = [b.add(value, p(f"shfl.sync.bfly.b32 $0, $1, {step}, 31, -1;", value, out=[p.i32])) for value in sums]
         return p.pack(sums)

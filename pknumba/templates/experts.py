@@ -144,14 +144,14 @@ def routed(kernel, communicate):
         for i in range(place, tasks, places):
             kernel.count(cfg, g, s, Task(i32(i), i32(0), i32(0), g.rank, call))
         sync(s)
-        if warp == 0 and g.world_size == 1:
-            check_in(g.counted, mine)
-        elif warp == 0:
-            announce(g.counted, mine)
         if g.world_size == 1:
+            if warp == 0:
+                check_in(g.counted, mine)
             for first in range(warp * 32, blocks, cfg.warps * 32):
                 await_blocks(g.counted, i32(first), least(32, i32(blocks - first)), call)
         else:
+            if warp == 0:
+                announce(g.counted, mine)
             for other in range(warp, blocks, cfg.warps):        # each warp waits for some
                 await_all(g.counted, i32(other), blocks, call)
         sync(s)
