@@ -3,12 +3,13 @@
 from ..config import NormConfig
 from ..errors import ConfigError, DTypeError
 from ..primitives import copy_box, i32, mod, normalise, over_warps, reduce_box, reduce_boxes, send_box, squares
+from ..primitives.packets import PIECE, UNITS
 from ..templates import Comm, communicate, counted_rows, meeting_rows
 from ..templates.agreement import links
 from ..templates.collected import like, rows_of_rank
 from ..templates.comm import SMALL, sent_at_once
 from ..templates.fast import is_symmetric
-from ..templates.geometry import Form, PIECE, Rows
+from ..templates.geometry import Form, Rows
 from ..tiles import Tile, shared
 
 
@@ -150,8 +151,8 @@ class OneShotRmsNorm(AllReduceRmsNorm):
     @staticmethod
     def finish(cfg, g, s, task):
         """A row of h, in pieces as large as those that came: a lane reads what it wrote itself."""
-        total = over_warps(s.sums, task.part, squares(g.H, g.box, task.id, task.part, cfg.warps, 3))
-        normalise(g.Y, g.H, g.weight, g.box, task.id, task.part, cfg.warps, 3, total, cfg.eps)
+        total = over_warps(s.sums, task.part, squares(g.H, g.box, task.id, task.part, cfg.warps, UNITS))
+        normalise(g.Y, g.H, g.weight, g.box, task.id, task.part, cfg.warps, UNITS, total, cfg.eps)
 
     @classmethod
     def driver(kernel, role):

@@ -1,6 +1,6 @@
 """GEMM of few tiles and long sums, on all SMs: blocks each multiply a slice of a tile's depth and add up what they have through memory."""
 
-from ..primitives import (activate, div, i32, least, load_async, load_multicast, mod, reduce_shares, store_shares, tile_coord)
+from ..primitives import activate, div, i32, least, load_async, load_multicast, mod, reduce_shares, store_shares, tile_coord
 from ..templates import Sliced
 from .gemm import Gemm
 

@@ -5,9 +5,8 @@ import numpy as np
 from ..config import CommConfig
 from ..primitives import i32
 from ..tiles import Task
-from .call import describe_hang
 from .geometry import View
-from .transfers import DeviceComm, InterpretedComm, Workspace
+from .transfers import prepare, workspace
 
 #: Exchanges with each rank; the quickest counts.
 ROUNDS = 64
@@ -26,27 +25,25 @@ def to_and_fro(kernel, communicate):
 
 def notes(kernel, world):
     """What every rank noted, (ranks, exchanges, 2) uint32; collective."""
-    rounds, key = ROUNDS, ("workspace", kernel)
-    cfg = CommConfig(blocks=1, warps=1, unroll=1, dtype="int32")
-    if key not in world.cache:
-        made = {n: world.counters(f"{kernel.operator}.{n}", world.size) for n in kernel.counters}
-        context = world.context(names=lambda record: describe_hang(kernel, cfg, record)) if world.executor == "gpu" else None
-        world.cache[key] = Workspace(made, context, {"base": 0})
-    workspace = world.cache[key]
-    numbers, length = {"rounds": rounds, "base": workspace.kept["base"]}, 2 * max(1, rounds * (world.size - 1))
-    workspace.kept["base"] += rounds
-    if world.executor == "interpreter":
-        seen = np.zeros(length, np.int32)
-        views = {"seen": View(arrays=[seen if r == world.rank else None for r in range(world.size)])}
-        InterpretedComm(kernel, world, cfg, views, numbers, workspace).fire(0, None)
-    else:
+    rounds, size, gpu = ROUNDS, world.size, world.executor == "gpu"
+    cfg, length = CommConfig(blocks=1, warps=1, unroll=1, dtype="int32"), 2 * max(1, rounds * (size - 1))
+    shared, _ = workspace(world, ("workspace", kernel), kernel.operator, kernel, cfg, dict.fromkeys(kernel.counters, size))
+    base = shared.kept.get("base", 0)
+    shared.kept["base"] = base + rounds
+    if gpu:
         from ..runtime import DeviceArray
         seen = DeviceArray.empty((length,), "int32", world.device)
-        world.barrier()                                     # kernels are loaded: who comes last is waited for by spinning
-        DeviceComm(kernel, world, cfg, {"seen": View(seen.pointer)}, numbers, workspace).fire(world.stream, None)
+        view = View(seen.pointer)
+    else:
+        seen = np.zeros(length, np.int32)
+        view = View(arrays=[seen if r == world.rank else None for r in range(size)])
+    launch = prepare(kernel, world, cfg, {"seen": view}, {"rounds": rounds, "base": base}, shared)
+    world.barrier()                     # every rank's kernel is loaded: loading may wait for one that spins, as who comes first does
+    launch.fire(world.stream, None)
+    if gpu:
         world.synchronize()
         seen = seen.get()
-    return np.stack(world.allgather(np.asarray(seen))).view(np.uint32).reshape(world.size, -1, 2)
+    return np.stack(world.allgather(seen)).view(np.uint32).reshape(size, -1, 2)
 
 
 def offsets(noted):

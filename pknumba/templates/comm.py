@@ -7,10 +7,11 @@ resident together: the lowest unfinished block of every rank runs, and can end.
 from ..config import CommConfig
 from ..errors import ConfigError
 from ..primitives import announce, await_all, copy_box, div, i32, mod, sync, tick, times
+from ..primitives.units import UNIT
 from ..tiles import ITEMSIZE, Role, Task, shared
 from .agreement import links, sure_sms
 from .base import Template
-from .geometry import UNIT, Box, contiguous
+from .geometry import Box, contiguous
 
 #: Warps of a small block, of which several are on an SM: where ranks share a card and have much to move.
 SMALL = 4

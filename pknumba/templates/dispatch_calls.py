@@ -3,15 +3,13 @@
 from collections import namedtuple
 
 from ..errors import LayoutError, ShapeError, WorldError
-from . import arguments
+from . import arguments, transfers
 from .agreement import agreed, least_sms, remember
-from .call import describe_hang, prepare
+from .call import prepare
 from .expert_calls import ExpertCall, Routes, Tables
 from .fast import fingerprint, is_symmetric, stream_source
 from .forms import share
 from .group_calls import _columns, ragged
-from .transfers import DeviceComm, InterpretedComm
-from .transfers import Workspace as Meeting
 
 #: A dispatch's arguments as ``runtime.describe`` sees them.
 Given = namedtuple("Given", "x indices b out columns tokens experts capacity symmetric")
@@ -95,16 +93,13 @@ class DispatchCall(ExpertCall):
         world = self.world
         cfg = cfg.replace(blocks=max(1, min(-(-(tables.experts + 1) * tables.stretches // cfg.warps), least_sms(world))))
         key = "workspace", kernel, cfg, tables.slots, tables.experts, tables.capacity, at
-        if key not in world.cache:
-            made = {n: world.counters(f"{self.name}.{n}", world.size * cfg.blocks) for n in kernel.counters}
-            context = world.context(names=lambda record: describe_hang(kernel, cfg, record)) if world.executor == "gpu" else None
-            world.cache[key] = Meeting(made, context, {})
+        meeting, _ = transfers.workspace(world, key, self.name, kernel, cfg, dict.fromkeys(kernel.counters, world.size * cfg.blocks))
         flat = indices.owner.reshape(-1) if world.executor == "interpreter" else indices
         views = dict(indices=tables.private(flat), starts=tables.shared(tables.starts), place=tables.private(tables.place),
                      source=tables.shared(tables.source), ends=tables.private(tables.ends))
         numbers = dict(slots=tables.slots, own=indices.shape[0] * indices.shape[1], experts=tables.experts, capacity=tables.capacity,
                        stretches=tables.stretches, long=-(-tables.slots // tables.stretches))
-        launch = (DeviceComm if world.executor == "gpu" else InterpretedComm)(kernel, world, cfg, views, numbers, world.cache[key])
+        launch = transfers.prepare(kernel, world, cfg, views, numbers, meeting)
         self.launches.append(lambda s: launch.fire(s, None))
 
 

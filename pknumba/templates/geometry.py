@@ -4,10 +4,8 @@ from collections import namedtuple
 from math import prod
 
 from ..errors import LayoutError, ShapeError
+from ..primitives.units import UNIT
 from ..tiles import ITEMSIZE
-
-#: Bytes of a unit (``primitives.units``); units of a piece in packets and the bytes of those (``primitives.packets``).
-UNIT, PIECE, PIECE_BYTES = 16, 96, 2048
 
 #: What an operator moves. ``out``: shape of the result; ``dims``: of a box, what one rank has for another; ``x_slot``, ``y_slot``:
 #: (axis, extent) by which the boxes for or from each rank follow each other in the input and in the result, None where there

@@ -1,7 +1,7 @@
 """Parcels: collectives of little data, which every rank sends in packets to whoever reads them: no copy, no handshake, one trip."""
 
+from ..primitives.packets import PIECE
 from .comm import Packets
-from .geometry import PIECE
 
 
 class Parcels(Packets):

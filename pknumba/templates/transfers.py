@@ -5,13 +5,15 @@ from collections import namedtuple
 
 from .. import interpreter as cpu
 from ..lowering.variant import debug
+from ..primitives.packets import PIECE, PIECE_BYTES
+from ..primitives.units import UNIT
 from ..tiles import ITEMSIZE, record_type
 from . import call as launches
 from .agreement import agreed, least_sms, remember
 from .arguments import check_world
 from .collected import check
 from .fast import fingerprint, is_symmetric, stream_source
-from .geometry import PIECE, PIECE_BYTES, UNIT, View, alignment
+from .geometry import View, alignment
 
 _TENSOR = 384
 
@@ -103,17 +105,8 @@ class CommCall:
         self.stream_key = self.stream_given if self.stream_given is None else self.stream()
         counts = {n: kernel.count(n, world.size, blocks, numbers["pieces"] * numbers.get("rows", 1)) for n in kernel.all_counters()}
         key = "communicators", kernel, tuple(counts.items()), cfg, self.stream_key
-        workspace, first = world.cache.get(key), key not in world.cache
-        if first:
-            made = {n: world.counters(f"{self.name}.{n}", count) for n, count in counts.items()}
-            context = None
-            if world.executor == "gpu":
-                context = world.context(names=lambda record: launches.describe_hang(kernel, cfg, record))
-            workspace = world.cache[key] = Workspace(made, context, {})
-        self.workspace = workspace
-        views = kernel.views(self, x, out, y)
-        prepare = DeviceComm if world.executor == "gpu" else InterpretedComm
-        self.launch = prepare(kernel, world, cfg, views, numbers, workspace)
+        self.workspace, first = workspace(world, key, self.name, kernel, cfg, counts)
+        self.launch = prepare(kernel, world, cfg, kernel.views(self, x, out, y), numbers, self.workspace)
         if first and world.size > 1:
             world.barrier()                      # compiling and loading may take seconds, and loading may wait for kernels that spin
 
@@ -173,6 +166,21 @@ class CommCall:
             return checked()
         return agreed(self.world, self.name, kernel, checked, lambda found: {
             **found.terms, "config": repr(self.given), **{k: repr(v) for k, v in self.arguments.items()}})
+
+
+def workspace(world, key, name, kernel, cfg, counts):
+    """(Workspace of the calls that have this key, whether this one has made it); collective where it has. counts: {counter: how many}."""
+    first = key not in world.cache
+    if first:
+        made = {n: world.counters(f"{name}.{n}", count) for n, count in counts.items()}
+        context = world.context(names=lambda record: launches.describe_hang(kernel, cfg, record)) if world.executor == "gpu" else None
+        world.cache[key] = Workspace(made, context, {})
+    return world.cache[key], first
+
+
+def prepare(kernel, world, cfg, views, numbers, workspace):
+    """A launch on the world's executor; on a device its kernel is loaded when this returns."""
+    return (DeviceComm if world.executor == "gpu" else InterpretedComm)(kernel, world, cfg, views, numbers, workspace)
 
 
 class DeviceComm:
