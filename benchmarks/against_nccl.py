@@ -17,8 +17,8 @@ import ahead
 import protocol
 import torch
 from fused import FUSED
-from ranks import beside_nccl, guarded, medians_of, pace, timed
-from rivals import capturable, trial, worst_of
+from ranks import beside_nccl, guarded, medians_of, pace, timed, worst_of
+from rivals import capturable, trial
 
 from pknumba import GemmConfig, gemm
 from pknumba.config import best

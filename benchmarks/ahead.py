@@ -11,6 +11,8 @@ import sys
 from contextlib import suppress
 from dataclasses import fields
 
+from pknumba.tuning.ahead import alone
+
 #: Seconds that ranks wait at most; what is missing then is compiled when it is called.
 LIMIT = 75
 
@@ -25,8 +27,7 @@ def start(jobs):
     jobs = list({json.dumps(made): made for made in jobs}.values())
     if not jobs or os.environ.get("OMPI_COMM_WORLD_RANK", "0") != "0":
         return lambda: None
-    alone = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI", "PRTE_"))}
-    made = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, env=alone, text=True)
+    made = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, env=alone(), text=True)
     with suppress(OSError):                                             # it has died: kernels are compiled when they are called, then
         made.stdin.write(json.dumps(jobs))
         made.stdin.close()

@@ -12,6 +12,7 @@ from functools import partial
 
 import protocol
 import torch
+from ranks import worst_of
 
 from pknumba import World, gemm, gemm_all_reduce
 
@@ -84,7 +85,7 @@ def case(world, shape, dtype, args):
     with world.symmetric(shape[:2], dtype) as out:
         errors = many(world, sets, out, args.calls)
         # A nan is never below the limit; max() of torch keeps it.
-        worst = max(world.allgather(float(errors.max())), key=lambda e: float("inf") if e != e else e)
+        worst = worst_of(world, float(errors.max()))
         wrong = sum(world.allgather(int((~(errors < LIMIT[dtype])).sum())))
         if wrong and world.rank == 0:
             print(f"WRONG {dtype} {shape}: {wrong} of {args.calls * world.size} results, error up to {worst:.2e}", flush=True)

@@ -59,6 +59,11 @@ def beside_nccl(run, kernels=()):
     return 0 if right else 1
 
 
+def worst_of(world, error):
+    """The largest error of all ranks; one that is no number is the largest."""
+    return max(world.allgather(error), key=lambda e: float("inf") if e != e else e)
+
+
 @contextmanager
 def limited(seconds, what):
     """End this process, and so all ranks, if the block takes longer. Lines that were written so far are in their file."""

@@ -8,7 +8,7 @@ from functools import partial
 
 import protocol
 import torch
-from ranks import in_graph, limited, medians_of, pace, timed
+from ranks import in_graph, limited, medians_of, pace, timed, worst_of
 
 #: Seconds that a rival may take for its first call, with what it compiles then.
 FIRST = 90
@@ -43,11 +43,6 @@ def room(world):
 def reason_of(problem):
     """An exception in one line."""
     return f"{type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem).strip() else 'no message'}"[:200]
-
-
-def worst_of(world, error):
-    """The largest error of all ranks; one that is no number is the largest."""
-    return max(world.allgather(error), key=lambda e: float("inf") if e != e else e)
 
 
 def agreed(world, name, attempt):

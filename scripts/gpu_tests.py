@@ -61,9 +61,10 @@ def jobs(folder, only, calls, cards):
             run = str(ROOT / "scripts" / "mps"), "run", "-n", str(ranks), "--"
             found.append(Job(f"{program} {ranks}", (*run, sys.executable, str(folder / f"{program}.py"), "--calls", str(calls)), "alone"))
     if cards > 1:
+        texts = {file: file.read_text() for file in sorted(folder.glob("test_*.py"))}
         found += [tests(f"several cards {test.removeprefix('test_')}", "multigpu", f"{file}::{test}", cards="all")
-                  for file in sorted(folder.glob("test_*.py")) if "multigpu" in file.read_text()
-                  for test in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)]
+                  for file, text in texts.items() if "multigpu" in text
+                  for test in re.findall(r"^def (test_\w+)", text, re.MULTILINE)]
     return [job for job in found if not only or any(word in job.name for word in only)]
 
 

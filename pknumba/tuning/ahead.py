@@ -31,7 +31,7 @@ def compile_ahead(op, configs, seconds):
     end, running = time.monotonic() + seconds, []
     for i in range(workers):
         made = subprocess.Popen([sys.executable, "-m", __name__, op], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                                stderr=subprocess.DEVNULL, text=True, env=_alone())
+                                stderr=subprocess.DEVNULL, text=True, env=alone())
         made.stdin.write(json.dumps([vars(c) for c in configs[i::workers]]))
         made.stdin.close()
         running.append(made)
@@ -43,7 +43,7 @@ def compile_ahead(op, configs, seconds):
             made.wait()
 
 
-def _alone():
+def alone():
     """The environment without what says that this process is a rank."""
     told = ("OMPI_", "PMI", "PRTE_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_RANK")
     return {k: v for k, v in os.environ.items() if not k.startswith(told)}

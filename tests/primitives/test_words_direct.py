@@ -5,6 +5,8 @@ import pytest
 from pknumba.config import GemmConfig
 from pknumba.kernels import Gemm
 
+from .tiny import ptx
+
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(120)]
 
 CFG = GemmConfig(tile_n=64, stages=4, c_stages=1, direct=True, ahead=2)
@@ -15,8 +17,7 @@ WORDS = {"follow": ("griddepcontrol.wait;",),
 
 @pytest.fixture(scope="module")
 def text():
-    from pknumba.lowering.entry import to_ptx
-    return to_ptx(Gemm.for_config(CFG).plan(CFG))
+    return ptx(Gemm.for_config(CFG), CFG)
 
 
 @pytest.mark.parametrize("name", sorted(WORDS))

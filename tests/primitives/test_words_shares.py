@@ -5,6 +5,8 @@ import pytest
 from pknumba.config import GemmConfig
 from pknumba.kernels import Gemm
 
+from .tiny import ptx
+
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(120)]
 
 #: Two consumers, four slices: four blocks sum 16 columns each.
@@ -15,8 +17,7 @@ WORDS = {"store_shares": ("min.u32 v0,", "4294967294;", "st.relaxed.gpu.global.v
 
 @pytest.fixture(scope="module")
 def text():
-    from pknumba.lowering.entry import to_ptx
-    return to_ptx(Gemm.for_config(CFG).plan(CFG))
+    return ptx(Gemm.for_config(CFG), CFG)
 
 
 @pytest.mark.parametrize("name", sorted(WORDS))
