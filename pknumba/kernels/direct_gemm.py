@@ -78,8 +78,9 @@ class DirectSlicedGemm(Direct, SlicedGemm):
 
     @staticmethod
     def consumer(cfg, g, s, task):
-        acc = Gemm.product(cfg, g, s, task)
         follow(s)
-        SlicedGemm.leave(cfg, g, task, acc)
+        phase = SlicedGemm.phase(cfg, g, task)
+        acc = Gemm.product(cfg, g, s, task)
+        SlicedGemm.leave(cfg, g, task, acc, phase)
         if SlicedGemm.share(cfg, g, task)[1] < cfg.sharers:
-            DirectGemm.outward(cfg, g, s, task, activate(SlicedGemm.total(cfg, g, task, acc), cfg.activation))
+            DirectGemm.outward(cfg, g, s, task, activate(SlicedGemm.total(cfg, g, task, acc, phase), cfg.activation))

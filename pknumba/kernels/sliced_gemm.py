@@ -1,6 +1,7 @@
 """GEMM of few tiles and long sums, on all SMs: blocks each multiply a slice of a tile's depth and add up what they have through memory."""
 
-from ..primitives import activate, div, i32, least, load_async, load_multicast, mod, reduce_shares, store_shares, tile_coord
+from ..primitives import (activate, div, i32, least, load_async, load_multicast, mod, reduce_shares, shares_phase, store_shares,
+                          tile_coord)
 from ..templates import Sliced
 from .gemm import Gemm
 
@@ -52,24 +53,36 @@ class SlicedGemm(Gemm):
             SlicedGemm.fetch(cfg, g, s, task, k, Gemm.ready(cfg, g, s, task, k))
 
     @staticmethod
-    def total(cfg, g, task, acc):
-        """What a consumer gets of the sums that all tasks of the tile have: its rows of the block's share."""
+    def slot(cfg, g, task):
+        """(where a consumer's sums lie, its slice)."""
         tile, part = SlicedGemm.share(cfg, g, task)
-        first = i32(tile * cfg.slices * cfg.parts + task.part)
-        return reduce_shares(acc, g.sums, first, cfg.parts, cfg.slices, cfg.sharers, part, g.left)
+        return i32((tile * cfg.slices + part) * cfg.parts + task.part), part
 
     @staticmethod
-    def leave(cfg, g, task, acc):
+    def phase(cfg, g, task):
+        """What tells words of this call from those of the last."""
+        slot, part = SlicedGemm.slot(cfg, g, task)
+        return shares_phase(g.sums, slot, cfg.part_m, cfg.tile_n, cfg.sharers, part, g.left)
+
+    @staticmethod
+    def total(cfg, g, task, acc, phase):
+        """What a consumer gets of the sums that all tasks of the tile have: its rows of the block's share."""
+        slot, part = SlicedGemm.slot(cfg, g, task)
+        return reduce_shares(acc, g.sums, i32(slot - part * cfg.parts), cfg.parts, cfg.slices, cfg.sharers, part, phase, g.left)
+
+    @staticmethod
+    def leave(cfg, g, task, acc, phase):
         """A consumer's sums to the others of the tile, but for its own share."""
-        tile, part = SlicedGemm.share(cfg, g, task)
-        store_shares(g.sums, i32((tile * cfg.slices + part) * cfg.parts + task.part), acc, cfg.sharers, part, g.left)
+        slot, part = SlicedGemm.slot(cfg, g, task)
+        store_shares(g.sums, slot, acc, cfg.sharers, part, phase, g.left)
 
     @staticmethod
     def consumer(cfg, g, s, task):
+        phase = SlicedGemm.phase(cfg, g, task)
         acc = Gemm.product(cfg, g, s, task)
-        SlicedGemm.leave(cfg, g, task, acc)
+        SlicedGemm.leave(cfg, g, task, acc, phase)
         if SlicedGemm.share(cfg, g, task)[1] < cfg.sharers:
-            Gemm.panels(cfg, g, s, task, activate(SlicedGemm.total(cfg, g, task, acc), cfg.activation))
+            Gemm.panels(cfg, g, s, task, activate(SlicedGemm.total(cfg, g, task, acc, phase), cfg.activation))
 
     @staticmethod
     def storer(cfg, g, s, task):

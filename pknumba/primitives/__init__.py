@@ -18,7 +18,7 @@ from .ragged import load_ragged_async, look, store_ragged_async
 from .semaphore import arrive, expect, wait
 from .signal import barrier, keep_epoch, signal, signal_all, wait_until
 from .stamps import record, stamp
-from .shares import reduce_shares, store_shares
+from .shares import reduce_shares, shares_phase, store_shares
 from .softmax import as_float, climb, rescale, row_numbers, row_shares, row_total
 from .sync import follow, sync, turn_first, turn_pass, turn_wait
 from .tile import add_panel, load, load_rows, store, store_rows
@@ -34,4 +34,4 @@ __all__ = ["accumulator", "activate", "add_up", "all_reduce", "announce", "arriv
            "signal", "signal_all", "squares", "stamp", "store", "store_add_async", "store_async", "store_async_read_wait",
            "store_async_wait", "store_max_async", "store_min_async", "store_ragged_async", "store_rows", "store_shares", "sync", "take",
            "take_boxes", "tally", "tick", "tile_coord", "times", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until", "weigh"]
-__all__ += ["add_panel", "await_blocks", "check_in", "follow", "prefetch", "spread", "store_panel"]
+__all__ += ["add_panel", "await_blocks", "check_in", "follow", "prefetch", "shares_phase", "spread", "store_panel"]

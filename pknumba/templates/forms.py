@@ -142,7 +142,7 @@ class Sliced(Whole):
     def keeps(world, stream, cfg, numbers):
         """{name of a tensor: Matrix} of memory that calls on one stream use one after the other."""
         from .kept import Sums
-        return {"sums": Sums(world, stream, numbers["tasks"] * cfg.tile_m, cfg.tile_n)}
+        return {"sums": Sums(world, stream, numbers["tasks"] * cfg.tile_m, cfg.tile_n, (cfg.tile_m, cfg.parts, cfg.slices))}
 
 
 class Scattered(Whole):

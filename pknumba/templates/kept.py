@@ -19,22 +19,22 @@ class OwnCounters:
 
 
 class Sums:
-    """Float32 memory (rows, cols) of this rank for one stream, empty (``primitives.shares``) between calls; on a GPU the same for all
-    calls of about the size. ``matrix``: as a kernel sees it."""
+    """Float32 memory (rows, cols) of this rank for one stream, on a GPU the same for all calls that write the same words of it
+    (``primitives.shares``), which ``words`` names. ``matrix``: as a kernel sees it."""
 
-    def __init__(self, world, stream, rows, cols):
+    def __init__(self, world, stream, rows, cols, words):
         if world.executor == "interpreter":
             import numpy as np
             own = np.full((rows, cols), np.nan, np.float32)
             self.matrix = Matrix(arrays=[own if r == world.rank else None for r in range(world.size)])
             return
         from ..runtime import DeviceArray, driver
-        key = "sums", stream, (rows * cols - 1).bit_length()
+        key = "sums", stream, rows, cols, words
         if key not in world.cache:
-            world.cache[key] = DeviceArray.empty(1 << key[2], "float32", world.device)
+            world.cache[key] = DeviceArray.empty(rows * cols, "float32", world.device)
             with driver.using(world.device):
                 stream = driver.stream_create()
-                driver.memset(world.cache[key].pointer, 0xff, 4 << key[2], stream)
+                driver.memset(world.cache[key].pointer, 0, 4 * rows * cols, stream)
                 driver.stream_synchronize(stream)
                 driver.stream_destroy(stream)
         self._memory = world.cache[key]

@@ -161,8 +161,9 @@ def expect_own_stores(cfg, code):
     """16 bytes of each lane, as many as the share has, behind a barrier of the warp alone; the copy engine stores nothing."""
     stores = [n for n in code.find("STG.E.128") if "STRONG" not in code.instructions[n].name]
     assert len(stores) == cfg.part_m * cfg.share_n // 1024 and not code.counts()["UTMASTG"]
-    first = min([*stores, *code.find("STG.E.128.STRONG.GPU")])
-    assert [n for n in code.find("ACQBULK") if code.find("HGMMA")[-1] < n < first], "and waits for the last kernel before it stores"
+    products, sliced = code.find("HGMMA"), cfg.slices > 1       # with slices it reads first what the last call has left
+    waits = code.find("LDG.E.STRONG.GPU")[0] if sliced else stores[0]
+    assert [n for n in code.find("ACQBULK") if (0 if sliced else products[-1]) < n < waits], "the last kernel has ended"
     own = code.instructions[code.find("STSM")[0]:stores[-1]]
     assert not any(i.name.startswith(("BAR.SYNC", "SYNCS", "FENCE")) for i in own), "no other warp is waited for"
 
@@ -190,10 +191,12 @@ def released(code, n):
 
 
 def expect_shares(cfg, code):
-    """16 bytes at a time past the L1, without a fence or a signal; what is read is emptied; many loads are on their way at once."""
+    """16 bytes at a time past the L1, without a fence or a signal; many loads are on their way at once; what tells this call from the last
+    is asked for before the main loop."""
     blocks, others = cfg.part_m * cfg.tile_n // 512, (cfg.slices - 1) * cfg.part_m * cfg.tile_n // 512 // cfg.sharers
     stores, loads = code.find("STG.E.128.STRONG.GPU"), code.find("LDG.E.128.STRONG.GPU")
-    assert (len(stores), len(loads)) == (blocks + others, others) and not code.counts()["REDG"]
+    assert (len(stores), len(loads)) == (blocks, others) and not code.counts()["REDG"]
+    assert max(code.find("LDG.E.STRONG.GPU")[:1]) < code.find("HGMMA")[0]
     together = min(others, 16 if cfg.part_m * cfg.tile_n <= 8192 else 4)
     assert not any(i.name in ("FADD", "BRA") for i in code.instructions[loads[0]:loads[together - 1]])
 
