@@ -42,34 +42,35 @@ def error(world, op, config):
     return worst_of(world, op.error(op.found()))
 
 
-def configurations(world, op, shape, comm_sms):
-    """{name: configuration} of an operator: so many communicating SMs each, tiles of SMs that do both, and None, what a call chooses."""
+def configurations(world, op, shape, comm_sms, tiles):
+    """{name: configuration} of an operator: so many communicating SMs each, ``tiles`` of SMs that do both; None: what a call chooses."""
     m, n, k = shape
     configs = {f"{c} comm SMs": op.make_config(vars(best(m, n, k, world.num_sms - c, GemmConfig())), c) for c in comm_sms}
     known = op.make_config({}, None)
-    configs |= {name: op.make_config(tile, None) for name, tile in TILES.items() if all(hasattr(known, field) for field in tile)}
+    configs |= {name: op.make_config(tile, None) for name, tile in tiles.items() if all(hasattr(known, field) for field in tile)}
     return {**configs, "chosen": None}
 
 
-def kernels(shapes, ops, comm_sms):
+def kernels(shapes, ops, comm_sms, tiles=TILES):
     """What ``cases`` calls, as ``ahead`` compiles it; not gemm_all_to_all, whose kernel follows from the axes."""
     world, size = SimpleNamespace(num_sms=132), int(os.environ.get("OMPI_COMM_WORLD_SIZE", "2"))
     for shape, op in product(shapes, [op for op in ops if op != "gemm_all_to_all"]):
         bare = FUSED[op].__new__(FUSED[op])                             # without its arrays
-        for cfg in configurations(world, bare, shape, comm_sms).values():
+        for cfg in configurations(world, bare, shape, comm_sms, tiles).values():
             yield ahead.job(bare.config.removesuffix("Config"), cfg or best(*shape, world.num_sms, bare.make_config({}, None), size))
     yield from (ahead.job("Gemm", best(*shape, world.num_sms, GemmConfig())) for shape in shapes)
 
 
-def case(world, kind, shape, args, comm_sms, others=None):
+def case(world, kind, shape, args, comm_sms, tiles, others=None):
     """Check and time one operator on one shape; rank 0 writes a line for the best configuration of those tried, against each rival.
 
     Args:
+        comm_sms, tiles: what is tried, as of ``configurations``.
         others: function (op) -> {name: make} of further rivals, as ``rivals.trial`` takes them; None: the product alone runs along instead.
     """
     (m, n, k), short = shape, 2 * prod(shape) / 600e12 < protocol.SHORT
     op = kind(world, shape)
-    configs = configurations(world, op, shape, comm_sms)
+    configs = configurations(world, op, shape, comm_sms, tiles)
     worst = max(error(world, op, config) for config in configs.values())
     if not worst < op.limit:
         print(f"WRONG {op.name} {shape}: relative error {worst:.2e}", flush=True)
@@ -112,17 +113,17 @@ def written(world, op, shape, args, times, configs, worst, tried, more):
     print("   ", {name: round(t, 1) for name, t in medians.items()}, flush=True)
 
 
-def cases(world, args, budget, shapes=SHAPES, comm_sms=None, others=None):
+def cases(world, args, budget, shapes=SHAPES, comm_sms=None, tiles=TILES, others=None):
     """Every operator on every shape that the flags name. Returns whether all were right.
 
     Args:
-        comm_sms: as the flags say if None. others: as in ``case``, of which operators have some.
+        comm_sms: as the flags say if None. tiles, others: as in ``case``, of which operators have some.
     """
     right, numbers = True, args.comm_sms if comm_sms is None else comm_sms
     for shape, op in product(shapes, args.ops):
         name = f"{op} {'x'.join(map(str, shape))}"
         if args.only in name and (not others or op in others.operators):
-            right &= guarded(world, name, budget, partial(case, world, FUSED[op], shape, args, numbers, others))
+            right &= guarded(world, name, budget, partial(case, world, FUSED[op], shape, args, numbers, tiles, others))
     return right
 
 

@@ -114,9 +114,9 @@ def kernels():
 
 def cases(world, args, budget):
     """Every shape and operator that the flags name, without a sweep of communicating SMs. Returns whether all were right."""
-    right = against_nccl.cases(world, args, budget, SHAPES[:3], (), Others())
+    right = against_nccl.cases(world, args, budget, SHAPES[:3], (), others=Others())
     right &= norms_nccl.cases(world, args, budget, norms_nccl.SHAPES[1:4], norm_rivals)     # one row is compiled apart by torch
-    return right & against_nccl.cases(world, args, budget, SHAPES[3:], (), Others())
+    return right & against_nccl.cases(world, args, budget, SHAPES[3:], (), others=Others())
 
 
 def main():
