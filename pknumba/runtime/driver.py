@@ -9,6 +9,7 @@ import ctypes
 import threading
 from collections import namedtuple
 from contextlib import contextmanager
+from functools import partial
 
 from . import libcuda
 from ..errors import DriverError, UnsupportedError
@@ -16,7 +17,7 @@ from .libcuda import call
 
 __all__ = ["available", "version", "device_count", "device_info", "DeviceInfo", "context", "make_current", "current_device",
            "using", "enable_peer_access", "synchronize", "alloc", "free", "alloc_host", "free_host", "device_of", "memory_info",
-           "memset", "memset_u32", "copy", "copy_in", "copy_out", "copy_2d", "ipc_export", "ipc_open", "ipc_close",
+           "memset", "memset_u32", "copy", "copy_in", "copy_out", "copy_2d", "copier_2d", "ipc_export", "ipc_open", "ipc_close",
            "stream_create", "stream_destroy", "stream_synchronize", "stream_done", "load"]
 
 _byref = ctypes.byref
@@ -218,12 +219,18 @@ def copy_2d(target, target_pitch, source, source_pitch, width_bytes, height, str
 
     Any addresses that the driver knows; `pageable` says that "source" or "target" is host memory that it does not know.
     """
-    if width_bytes and height:
-        request = libcuda.Copy2D(
-            src_type=1 if pageable == "source" else 4, src_host=source, src_device=source, src_pitch=source_pitch,
-            dst_type=1 if pageable == "target" else 4, dst_host=target, dst_device=target, dst_pitch=target_pitch,
-            width=width_bytes, height=height)
-        call("cuMemcpy2DAsync_v2", _byref(request), stream)
+    copier_2d(target, target_pitch, source, source_pitch, width_bytes, height, pageable)(stream)
+
+
+def copier_2d(target, target_pitch, source, source_pitch, width_bytes, height, pageable=""):
+    """A function of the stream that makes this copy: all but the stream is prepared."""
+    if not width_bytes or not height:
+        return lambda stream: None
+    request = libcuda.Copy2D(
+        src_type=1 if pageable == "source" else 4, src_host=source, src_device=source, src_pitch=source_pitch,
+        dst_type=1 if pageable == "target" else 4, dst_host=target, dst_device=target, dst_pitch=target_pitch,
+        width=width_bytes, height=height)
+    return partial(call, "cuMemcpy2DAsync_v2", _byref(request))
 
 
 # ---- memory of other processes

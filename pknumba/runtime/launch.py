@@ -102,7 +102,7 @@ class Launch:
         config = libcuda.LaunchConfig(self.grid, self.block, self.shared_bytes, stream or None,
                                       ctypes.addressof(self._attributes), self._count)
         self._configs[stream] = config
-        launch = libcuda.function("cuLaunchKernelEx")
+        launch = libcuda.bare("cuLaunchKernelEx")
         call = partial(launch, ctypes.c_void_p(ctypes.addressof(config)), ctypes.c_void_p(self.function.handle),
                        ctypes.c_void_p(ctypes.addressof(self._pointers)), None)
         self._calls[stream] = call

@@ -10,7 +10,7 @@ import os
 
 from ..errors import DriverError, UnsupportedError
 
-__all__ = ["LIBRARY", "LaunchAttribute", "LaunchConfig", "IpcHandle", "Copy2D", "function", "call", "check", "load", "unload"]
+__all__ = ["LIBRARY", "LaunchAttribute", "LaunchConfig", "IpcHandle", "Copy2D", "function", "bare", "call", "check", "load", "unload"]
 
 #: What the dynamic loader is asked for. Tests put a stand-in here (or in the environment) that logs its calls.
 LIBRARY = os.environ.get("PKNUMBA_LIBCUDA", "libcuda.so.1")
@@ -139,6 +139,13 @@ def function(name):
         found.restype = ctypes.c_int
         _state["functions"][name] = found
     return found
+
+
+def bare(name):
+    """The same without a prototype, which costs a look at each argument: for calls that are made again and again with the same ctypes
+    objects, None for a null pointer."""
+    function(name)
+    return load()[name]
 
 
 def call(name, *arguments, about=None):

@@ -1,5 +1,6 @@
 """What a rank has on the interpreter: a session that runs its kernels, and memory made of NumPy arrays."""
 
+import ctypes
 import os
 import sys
 
@@ -104,6 +105,7 @@ class Cpu:
     device, stream, crowded = None, 0, False
     limit_s = 0
     error_record = abort_word = abort_table = 0
+    word = ctypes.c_uint32(0)
 
     def __init__(self, link, sessions, num_sms=None, heap=None):
         self.link, self.sessions, self.num_sms = link, sessions, usual_sms() if num_sms is None else num_sms

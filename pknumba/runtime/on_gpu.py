@@ -38,7 +38,8 @@ class Gpu:
         stream: the stream of a world whose part this one is. whole: link of all ranks that may share devices; None: `link`.
 
     Attributes: ``device``, ``num_sms``, ``stream`` (this rank's own, 0 where it is alone in its process), ``error_record``,
-    ``abort_word``, ``abort_table`` (device addresses), ``memory``, ``intervals`` (Intervals, or None).
+    ``abort_word``, ``abort_table`` (device addresses), ``word`` (first of the error record: not 0 where there may be one), ``memory``,
+    ``intervals`` (Intervals, or None).
     """
 
     def __init__(self, link, processes, seat, device=None, num_sms=None, limit_s=None, stream=None, whole=None):
@@ -60,7 +61,7 @@ class Gpu:
         self.memory = (IpcDeviceMemory if processes else LocalDeviceMemory)(link, self.device)
         self._host, self.error_record = driver.alloc_host(hang.RECORD_BYTES)
         ctypes.memset(self._host, 0, hang.RECORD_BYTES)
-        self._magic = ctypes.c_uint32.from_address(self._host)
+        self.word = ctypes.c_uint32.from_address(self._host)
         self._abort = self.memory.allocate(hang.ABORT_BYTES, "World", zero=True)
         self.abort_word, self.abort_table = self._abort.pointers[link.rank], self._abort.table
         self.names, self._numbers = {}, 0
@@ -110,7 +111,7 @@ class Gpu:
 
     def record(self):
         """The HangRecord of this rank's device, or None. Costs a read of pinned memory."""
-        if self._magic.value != hang.MAGIC_VALUE:
+        if self.word.value != hang.MAGIC_VALUE:
             return None
         return hang.decode(ctypes.string_at(self._host, hang.RECORD_BYTES))
 
@@ -184,7 +185,7 @@ class Gpu:
                     driver.stream_synchronize(self.stream)
                     driver.stream_destroy(self.stream)
                 driver.free_host(self._host)
-            self._host = self._magic = None
+            self._host = self.word = None
 
 
 def _cupy_stream(cupy, pointer, device):

@@ -19,7 +19,7 @@ class _Symmetric:
         A world that is closed or broken has given back what it could already.
         """
         if not self.closed:
-            self.closed = True
+            self.closed, self.mark = True, None
             self.world._release(self._block)
 
     def _alive(self):
@@ -48,11 +48,12 @@ class SymmetricArray(_Symmetric):
     first; the interpreter fills them with NaN.
 
     Attributes: ``shape``, ``dtype`` (a name), ``pitch`` (bytes from a row to the next), ``strides`` (bytes), ``device`` ("cpu" or
-    a number), ``world``, ``closed``, ``number`` (how many its world had made with it: the same on every rank).
+    a number), ``world``, ``closed``, ``number`` (how many its world had made with it: the same on every rank), ``mark`` (stands
+    for this array where it must not be kept alive; None once it is closed).
     """
 
     def __init__(self, world, shape, dtype, number):
-        self.shape, self.dtype, self.world, self.number = tuple(shape), dtype, world, number
+        self.shape, self.dtype, self.world, self.number, self.mark = tuple(shape), dtype, world, number, object()
         size, cols = dtypes.itemsize(dtype), self.shape[-1] if self.shape else 1
         self.pitch = -(-cols * size // 16) * 16 if len(self.shape) > 1 else cols * size
         strides = [size, self.pitch]

@@ -48,7 +48,7 @@ class World(OneNode):
         self.crowded = here.crowded or parent is not None and parent.crowded
         self.error_record, self.abort_word, self.abort_table = here.error_record, here.abort_word, here.abort_table
         self.hang_names, self.intervals, self.card = None, getattr(here, "intervals", None), getattr(here, "card", None)
-        self._broken, self._blocks, self._parts, self._made = None, {}, [], 0
+        self._broken, self._blocks, self._parts, self._made, self._word = None, {}, [], 0, here.word
         self.cache = {}  # what operators keep for this world: prepared calls, counters, symmetric results
         weakref.finalize(self, dropped, here, self._blocks).atexit = False
 
@@ -234,9 +234,12 @@ class World(OneNode):
         self.check()
 
     def check(self):
-        """Raise HangError if a wait on this device has outlasted its limit. The world is broken then. Costs 0.2 us."""
-        if self._broken or self.closed:
-            self._enter()
+        """Raise HangError if a wait on this device has outlasted its limit. The world is broken then. Costs 0.1 us."""
+        if self.closed or self._broken or self._word.value or self._parts:      # in this order: a closed world has no such word
+            self._look()
+
+    def _look(self):
+        self._enter()
         record = self._here.record()
         if record is not None:
             error = self._here.hang_error(record, self.hang_names)

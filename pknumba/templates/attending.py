@@ -3,15 +3,15 @@
 import math
 import struct
 from collections import namedtuple
+from functools import partial
 
 from .. import config as configs
 from ..errors import DTypeError, LayoutError, ShapeError
 from ..lowering.variant import debug
 from ..tiles import DTYPES, ITEMSIZE
-from .agreement import remember
 from .arguments import check_config, check_world, home, reached
 from .call import Matrix, Steps, Workspace, device_table, prepare
-from .fast import fingerprint, is_symmetric, stream_source
+from .fast import found, is_symmetric, stream_source
 from .lists import MOST_LISTED, least_loaded
 
 #: Bytes of K and V that the L2 cache holds beside everything else: heads whose tiles are walked together have no more.
@@ -34,18 +34,8 @@ def remembered(call_of, kernel, world, q, k, v, out, lse, config, stream, **opti
     world = reached(kernel, world)
     if out is None or lse is None:
         out, lse = results(q, out, lse)
-    marks = tuple(x is False or fingerprint(x) for x in (q, k, v, out, lse))
-    key = None if None in marks else (kernel, marks, config, stream, *options.values())
-    try:
-        call = key and world.cache.get(key)
-    except (AttributeError, TypeError):          # no world, or something that cannot be a key: the check says which
-        call = key = None
-    if call is None:
-        call = call_of(kernel, world, Heads(q, k, v, out, lse), config, stream, **options)
-        if key and world.executor == "gpu":
-            remember(world.cache, key, call)
-    else:
-        world.check()
+    call = found(world, (kernel, config, stream, *options.values()), (q, k, v, out, lse),
+                 partial(call_of, kernel, world, Heads(q, k, v, out, lse), config, stream, **options))
     call.run(call.stream())
     return _local(out), lse is not False and _local(lse)
 

@@ -1,11 +1,13 @@
 """Calls that bring experts' results back to their tokens: what their arguments must be, what ranks agree on, and the launch."""
 
+from functools import partial
+
 from ..errors import ContractError, DTypeError, LayoutError, ShapeError
 from . import arguments
-from .agreement import agreed, remember
+from .agreement import agreed
 from .call import Matrix, prepare
 from .expert_calls import ExpertCall, Routes
-from .fast import fingerprint, stream_source
+from .fast import found, stream_source
 from .group_calls import _columns, ragged
 
 
@@ -13,18 +15,10 @@ def combine(kernel, adder, world, Y, routes, B, weights, out, config, stream):
     """Arguments, result and errors are those of ``moe_combine``. adder: the kernel that sums."""
     if out is None:
         out = _sums(Y, B, weights)
-    marks = fingerprint(Y), fingerprint(B), fingerprint(weights), fingerprint(out)
-    key = None if None in marks else (kernel, marks, getattr(routes, "tables", None), config, stream)
-    try:
-        call = key and world.cache.get(key)
-    except (AttributeError, TypeError):
-        call = key = None
-    if call and routes.number == routes.tables.latest:
-        world.check()
-    else:
-        call = CombineCall(kernel, adder, world, Y, routes, B, weights, out, config, stream)
-        if key and world.executor == "gpu":
-            remember(world.cache, key, call)
+    tables = getattr(routes, "tables", None)
+    current = tables and routes.number == tables.latest         # else the check says so
+    call = found(world, (kernel, current and tables, config, stream), (Y, B, weights, out),
+                 partial(CombineCall, kernel, adder, world, Y, routes, B, weights, out, config, stream))
     call.run(call.stream())
     return out
 

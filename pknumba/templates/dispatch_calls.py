@@ -1,13 +1,14 @@
 """Calls that send tokens to experts: what their arguments must be, what ranks agree on, and the launches of a call in a row."""
 
 from collections import namedtuple
+from functools import partial
 
 from ..errors import LayoutError, ShapeError, WorldError
 from . import arguments, transfers
-from .agreement import agreed, least_sms, remember
+from .agreement import agreed, least_sms
 from .call import prepare
 from .expert_calls import ExpertCall, Routes, Tables
-from .fast import fingerprint, is_symmetric, stream_source
+from .fast import found, is_symmetric, stream_source
 from .forms import share
 from .group_calls import _columns, ragged
 
@@ -17,19 +18,9 @@ Given = namedtuple("Given", "x indices b out columns tokens experts capacity sym
 
 def dispatch(route, kernel, world, X, indices, B, activation, tokens, experts, capacity, out, config, stream):
     """Arguments, result and errors are those of ``moe_dispatch_gemm``. route: (kernel that routes, its configuration)."""
-    marks = fingerprint(X), fingerprint(indices), fingerprint(B), fingerprint(out)
-    known = None not in marks[:3] and (out is None or marks[3] is not None)
-    key = (kernel, marks, activation, tokens, experts, capacity, config, stream) if known and out is not None else None
-    try:
-        call = key and world.cache.get(key)
-    except (AttributeError, TypeError):
-        call = key = None
-    if call:
-        world.check()
-    else:
-        call = DispatchCall(route, kernel, world, X, indices, B, activation, tokens, experts, capacity, out, config, stream)
-        if key and world.executor == "gpu":
-            remember(world.cache, key, call)
+    make = partial(DispatchCall, route, kernel, world, X, indices, B, activation, tokens, experts, capacity, out, config, stream)
+    what = kernel, activation, tokens, experts, capacity, config, stream
+    call = make() if out is None else found(world, what, (X, indices, B, out), make)
     call.run(call.stream())
     return call.out, Routes(call.tables, *call.shape)
 
@@ -85,7 +76,7 @@ class DispatchCall(ExpertCall):
         elif rows:
             from ..runtime import driver
             pitch = x.strides[0] if rows > 1 else cols * 2
-            self.before.append(lambda s: driver.copy_2d(array.pointer, array.pitch, x.pointer, pitch, cols * 2, rows, s))
+            self.before.append(driver.copier_2d(array.pointer, array.pitch, x.pointer, pitch, cols * 2, rows))
         return self._shared(array)
 
     def _route(self, kernel, cfg, tables, indices, at):

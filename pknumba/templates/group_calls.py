@@ -1,14 +1,15 @@
 """Calls of kernels that multiply groups of rows: what their arguments must be, and how they are packed."""
 
+from functools import partial
+
 from .. import config as configs
 from ..config import tile_cost
 from ..errors import LayoutError, ShapeError
 from ..tiles import ITEMSIZE
 from . import arguments
-from .agreement import remember
 from .arguments import check_world, reached
 from .call import Matrix, Workspace, prepare
-from .fast import fingerprint, stream_source
+from .fast import found, stream_source
 from .matrices import MultiplyCall, _padded
 
 #: Extents of the dimensions that a ragged map has beside rows and columns, and rows of each: see ``primitives.ragged``.
@@ -25,18 +26,8 @@ def multiply_groups(kernel, world, A, B, offsets, out, config, stream):
     if out is None:
         out = _empty(A, B)
     world = reached(kernel, world)
-    marks = fingerprint(A), fingerprint(B), fingerprint(offsets), fingerprint(out)
-    key = None not in marks and (kernel, marks, config, stream)
-    try:
-        call = key and world.cache.get(key)
-    except (AttributeError, TypeError):          # no world, no config: the check says which; or a stream that cannot be a key
-        call = key = None
-    if call:
-        world.check()
-    else:
-        call = GroupedCall(kernel, world, A, B, offsets, out, config, stream)
-        if key and world.executor == "gpu":
-            remember(world.cache, key, call)
+    call = found(world, (kernel, config, stream), (A, B, offsets, out),
+                 partial(GroupedCall, kernel, world, A, B, offsets, out, config, stream))
     call.run(call.stream())
     return out
 
@@ -109,11 +100,8 @@ class GroupedCall(MultiplyCall):
             return Matrix(b.pointer, rows, cols, pitch, b.dtype, outer=((groups, step),))
         from ..runtime import driver
         padded, source = self._scratch(groups * rows * _padded(width)), b.pointer
-
-        def copy(s):
-            for e in range(groups):
-                driver.copy_2d(padded + e * rows * _padded(width), _padded(width), source + e * step, pitch, width, rows, s)
-        self.before.append(copy)
+        self.before += [driver.copier_2d(padded + e * rows * _padded(width), _padded(width), source + e * step, pitch, width, rows)
+                        for e in range(groups)]
         return Matrix(padded, rows, cols, _padded(width), b.dtype, outer=((groups, rows * _padded(width)),))
 
     def _kept(self, out, c):
@@ -122,7 +110,7 @@ class GroupedCall(MultiplyCall):
         if self.after:
             from ..runtime import driver
             width = c.shape[1] * ITEMSIZE[c.dtype]
-            self.before.append(lambda s: driver.copy_2d(m.pointer, m.pitch, c.pointer, c.strides[0], width, c.shape[0], s))
+            self.before.append(driver.copier_2d(m.pointer, m.pitch, c.pointer, c.strides[0], width, c.shape[0]))
         return m
 
     def _vector(self, x):

@@ -7,10 +7,10 @@ from functools import partial
 from .. import config as configs
 from ..lowering.variant import debug
 from ..tiles import ITEMSIZE
-from .agreement import agreed, least_sms, remember
+from .agreement import agreed, least_sms
 from .arguments import check, check_world
 from .call import Matrix, Steps, Workspace, check_sms, prepare
-from .fast import empty_product, is_symmetric, signature, stream_source
+from .fast import empty_product, found, is_symmetric, places, stream_source
 from .kept import launches
 
 _ALIGN = 16         # bytes: where the rows of a tensor map may start
@@ -24,27 +24,29 @@ def multiply(kernel, world, A, B, out, config, stream, rows=None):
     Args:
         rows: of the whole product, where A holds only this rank's; None: every rank has as many.
     """
-    if getattr(world, "spans", False):
-        if kernel.communicates():
-            from .. import nodes
-            return nodes.multiply(kernel, world, A, B, out, config, stream, rows)
-        world, out = world.node, out.local if is_symmetric(out) else out
-    if out is None:
+    if out is None and not getattr(world, "spans", False):
         out = empty_product(kernel.form, world, A, B, rows)
-    marks = signature(A, B, out)
-    key = marks and (kernel, marks, config, stream, rows)
-    try:
-        call = key and world.cache.get(key)
-    except (AttributeError, TypeError):          # no world, no config: the check says which; or a stream that cannot be a key
-        call = key = None
-    if call is not None:
+    try:                                         # ``found`` in short, for what is called again and again
+        call = world.cache[kernel, config, stream, rows, places[type(A)](A), places[type(B)](B), places[type(out)](out)]
+        known = call.same(A, B, out)
+    except (AttributeError, KeyError, TypeError):
+        known = False
+    if known:
         world.check()
+    elif getattr(world, "spans", False):
+        return _over_nodes(kernel, world, A, B, out, config, stream, rows)
     else:
-        call = MultiplyCall(kernel, world, A, B, out, config, stream, rows)
-        if key and world.executor == "gpu":
-            remember(world.cache, key, call)
+        call = found(world, (kernel, config, stream, rows), (A, B, out),
+                     partial(MultiplyCall, kernel, world, A, B, out, config, stream, rows))
     call.run(call.stream())
     return out.local if call.local else out
+
+
+def _over_nodes(kernel, world, A, B, out, config, stream, rows):
+    if kernel.communicates():
+        from .. import nodes
+        return nodes.multiply(kernel, world, A, B, out, config, stream, rows)
+    return multiply(kernel, world.node, A, B, out.local if is_symmetric(out) else out, config, stream, rows)
 
 
 class MultiplyCall(Steps):
@@ -152,7 +154,7 @@ class MultiplyCall(Steps):
             return Matrix(x.pointer, rows, cols, pitch, x.dtype)
         from ..runtime import driver
         padded = self._scratch(rows * _padded(width))
-        self.before.append(lambda s: driver.copy_2d(padded, _padded(width), x.pointer, pitch, width, rows, s))
+        self.before.append(driver.copier_2d(padded, _padded(width), x.pointer, pitch, width, rows))
         return Matrix(padded, rows, cols, _padded(width), x.dtype)
 
     def _apart(self, x, parts):
@@ -171,7 +173,7 @@ class MultiplyCall(Steps):
         pitch, given = _padded(total * size), x.strides[0] if rows > 1 else x.shape[1] * size
         padded = self._scratch(rows * pitch)
         for first, there, cols in parts:
-            self.before.append(partial(driver.copy_2d, padded + there * size, pitch, x.pointer + first * size, given, cols * size, rows))
+            self.before.append(driver.copier_2d(padded + there * size, pitch, x.pointer + first * size, given, cols * size, rows))
         return Matrix(padded, rows, total, pitch, x.dtype)
 
     def _scratch(self, nbytes):
@@ -213,7 +215,7 @@ class MultiplyCall(Steps):
             return Matrix(c.pointer, rows, cols, pitch, c.dtype)
         from ..runtime import driver
         padded = self._scratch(rows * _padded(width))
-        self.after.append(lambda s: driver.copy_2d(c.pointer, c.strides[0], padded, _padded(width), width, rows, s))
+        self.after.append(driver.copier_2d(c.pointer, c.strides[0], padded, _padded(width), width, rows))
         return Matrix(padded, rows, cols, _padded(width), c.dtype)
 
     def _symmetric(self, out, c, m, n):
@@ -239,7 +241,7 @@ class MultiplyCall(Steps):
         from ..runtime import driver
         size = ITEMSIZE[c.dtype]
         target, source = c.pointer + here[0] * c.strides[0] + here[1] * size, array.pointer + there[0] * array.pitch + there[1] * size
-        return lambda s: driver.copy_2d(target, c.strides[0], source, array.pitch, extent[1] * size, extent[0], s)
+        return driver.copier_2d(target, c.strides[0], source, array.pitch, extent[1] * size, extent[0])
 
 
 def _padded(width):

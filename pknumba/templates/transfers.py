@@ -2,6 +2,7 @@
 
 import struct
 from collections import namedtuple
+from functools import partial
 
 from .. import interpreter as cpu
 from ..lowering.variant import debug
@@ -9,10 +10,10 @@ from ..primitives.packets import PIECE, PIECE_BYTES
 from ..primitives.units import UNIT
 from ..tiles import ITEMSIZE, record_type
 from . import call as launches
-from .agreement import agreed, least_sms, remember
+from .agreement import agreed, least_sms
 from .arguments import check_world
 from .collected import check
-from .fast import fingerprint, is_symmetric, stream_source
+from .fast import found, is_symmetric, places, stream_source
 from .geometry import View, alignment
 
 _TENSOR = 384
@@ -25,27 +26,28 @@ def communicate(kernel, world, x, out, config, stream, others=(), **arguments):
     """The collective ``kernel`` of every rank's x, in ``out`` or a new array. Arguments, result and errors are those of the public
     operators; ``arguments`` are what only this one has, equal on every rank; ``others`` are further arrays of this rank.
     """
-    if getattr(world, "spans", False):
+    try:                                         # ``found`` in short, for what is called again and again
+        key = kernel, config, stream, tuple(arguments.values()), places[type(x)](x), places[type(out)](out)
+        call = world.cache[(*key, *[places[type(other)](other) for other in others]) if others else key]
+        known = call.same(x, out, *others) if others else call.same(x, out)
+    except (AttributeError, KeyError, TypeError):
+        known = False
+    if known:
+        world.check()
+    elif getattr(world, "spans", False):
         from .. import nodes
         return nodes.communicate(kernel, world, x, out, config, stream, arguments)
-    marks = fingerprint(x), fingerprint(out), *map(fingerprint, others)
-    key = kernel, marks, config, stream, *arguments.values()
-    known = (x is None or marks[0] is not None) and (out is None or marks[1] is not None) and None not in marks[2:]
-    try:
-        call = world.cache.get(key) if known else None
-    except (AttributeError, TypeError):          # no world, or something that cannot be a key: the check says which
-        call = key = None
-    if call is None:
-        call = CommCall(kernel, world, x, out, config, stream, arguments, others)
-        if key and known and world.executor == "gpu":
-            remember(world.cache, key, call)
     else:
-        world.check()
-    return call.run(x, out)
+        call = found(world, (kernel, config, stream, tuple(arguments.values())), (x, out, *others),
+                     partial(CommCall, kernel, world, x, out, config, stream, arguments, others))
+    if call.fire is None:
+        return call.run(x, out)
+    call.fire(call.stream())
+    return out.local if call.out_symmetric else out
 
 
 class CommCall:
-    """A collective of these arrays."""
+    """A collective of these arrays. ``fire``: function of the stream, where the launch is all there is to do; else None."""
 
     def __init__(self, kernel, world, x, out, config, stream, arguments, others=()):
         self.name, self.world = kernel.operator, world
@@ -58,7 +60,7 @@ class CommCall:
         self.receives = kernel.receives(world.rank, **arguments)
         self.stream = stream_source(world, stream, out if x is None else x)
         self.in_place = found.out is not None and found.out.pointer == found.x.pointer
-        self.launch = self.output = None
+        self.launch = self.fire = None
         self.debug = world.executor == "gpu" and debug()
         if 0 in found.form.dims:
             return
@@ -69,6 +71,8 @@ class CommCall:
         self.cfg.check()
         self._prepare(x, out, found.out)
         self.x = self.others = None              # a remembered call keeps no array alive
+        if out is not None and self.receives and not self.debug:
+            self.fire = self.launch.alone()
 
     def run(self, x, out):
         """Launch; the result, or None on a rank that gets none."""
@@ -201,6 +205,10 @@ class DeviceComm:
         head = struct.pack("<QQQIIIIQ", view.pointer, view.peers, 0, 0, 0, self.size, self.world.rank, 0).ljust(64, b"\0")
         return (head + struct.pack("<qqqqI", *view.strides, view.step, alignment(view))).ljust(_TENSOR, b"\0")
 
+    def alone(self):
+        """Function of the stream that launches where no result is brought; None where one is."""
+        return None if self.results else self.launch.fire
+
     def fire(self, stream, result):
         """Launch on that stream."""
         if self.results and result is not None:
@@ -223,6 +231,9 @@ class InterpretedComm:
         self.numbers = launches.every_number(kernel, world, numbers, cfg)
         whole = [world.session.rank_of(r) for r in range(world.size)]
         self.counters = {n: cpu.Counters(n, c.arrays, world.rank, whole) for n, c in workspace.counters.items()}
+
+    def alone(self):
+        """None: results are always brought."""
 
     def fire(self, stream, result):
         """Run the kernel; returns when this rank's part has ended."""
