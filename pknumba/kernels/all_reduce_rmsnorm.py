@@ -210,6 +210,6 @@ def all_reduce_rmsnorm(world, x, residual, weight, *, eps=1e-6, out=None, residu
     Raises: ShapeError, DTypeError, LayoutError, ConfigError, WorldError, ContractError on every rank, before anything is
     launched; HangError if a rank does not come.
     """
-    out, h = (like(x) if given is None else given for given in (out, residual_out))
+    out, h = like(x) if out is None else out, like(x) if residual_out is None else residual_out
     normed = communicate(AllReduceRmsNorm, world, x, out, config, stream, (residual, weight, h), eps=eps)
     return normed, h.local if is_symmetric(h) else h
