@@ -1,7 +1,5 @@
 """Calls that bring experts' results back to their tokens: what their arguments must be, what ranks agree on, and the launch."""
 
-from functools import partial
-
 from ..errors import ContractError, DTypeError, LayoutError, ShapeError
 from . import arguments
 from .agreement import agreed
@@ -18,7 +16,7 @@ def combine(kernel, adder, world, Y, routes, B, weights, out, config, stream):
     tables = getattr(routes, "tables", None)
     current = tables and routes.number == tables.latest         # else the check says so
     call = found(world, (kernel, current and tables, config, stream), (Y, B, weights, out),
-                 partial(CombineCall, kernel, adder, world, Y, routes, B, weights, out, config, stream))
+                 lambda: CombineCall(kernel, adder, world, Y, routes, B, weights, out, config, stream))
     call.run(call.stream())
     return out
 

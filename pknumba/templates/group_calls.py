@@ -1,7 +1,5 @@
 """Calls of kernels that multiply groups of rows: what their arguments must be, and how they are packed."""
 
-from functools import partial
-
 from .. import config as configs
 from ..config import tile_cost
 from ..errors import LayoutError, ShapeError
@@ -27,7 +25,7 @@ def multiply_groups(kernel, world, A, B, offsets, out, config, stream):
         out = _empty(A, B)
     world = reached(kernel, world)
     call = found(world, (kernel, config, stream), (A, B, offsets, out),
-                 partial(GroupedCall, kernel, world, A, B, offsets, out, config, stream))
+                 lambda: GroupedCall(kernel, world, A, B, offsets, out, config, stream))
     call.run(call.stream())
     return out
 

@@ -6,9 +6,9 @@ import pytest
 
 from pknumba import World, config, gemm, gemm_all_reduce, gemm_reduce_scatter
 from pknumba.config import GemmConfig
-from pknumba.errors import ConfigError, DriverError, LayoutError, ShapeError, WorldError
+from pknumba.errors import ConfigError, DriverError, DTypeError, HangError, LayoutError, ShapeError, WorldError
 from pknumba.lowering import cache
-from pknumba.runtime import DeviceArray
+from pknumba.runtime import DeviceArray, hang
 from pknumba.runtime.function import Function
 from pknumba.templates import agreement
 from pknumba.templates.call import Matrix, _tensor
@@ -180,7 +180,49 @@ def test_a_refused_launch(world, stub):  # noqa: F811
     gemm(world, a, b, out=c)
 
 
+def test_a_repeated_call_still_looks(world, stub):  # noqa: F811
+    """Another layout or dtype at the same place, a wait that gave up, a closed world: seen though the call is prepared."""
+    a, b, c = array(16, 16), array(16, 16), array(16, 16)
+    for _ in range(2):
+        gemm(world, a, b, out=c)
+    assert gemm(world, a, transposed(b), out=c) is c
+    assert "stride 32" in stub.log("cuTensorMapEncodeTiled")[-1], "packed anew"
+    with pytest.raises(DTypeError):
+        gemm(world, a, DeviceArray(b.pointer, b.shape, "float16", b.device, owner=b), out=c)
+    world._here.word.value = hang.MAGIC_VALUE
+    stub.clear()
+    with pytest.raises(HangError):
+        gemm(world, a, b, out=c)
+    with pytest.raises(WorldError, match="broken"):
+        gemm(world, a, b, out=c)
+    other = World.local(1, executor="gpu")
+    gemm(other, a, b, out=c)
+    other.close()
+    stub.clear()
+    with pytest.raises(WorldError, match="closed"):
+        gemm(other, a, b, out=c)
+    assert not stub.log(*WORK)
+
+
 # ---- several ranks of this process
+
+def test_a_closed_result_is_not_written(stub):  # noqa: F811
+    """Nor is it taken for one that is made where it was."""
+    def main(world):
+        a, b = array(200, 64), array(64, 136)
+        marks = []
+        for _ in range(3):
+            with world.symmetric((200, 136)) as out:
+                for _ in range(2):
+                    gemm_all_reduce(world, a, b, out=out)
+                marks.append(out.mark)
+            with pytest.raises(WorldError, match="closed"):
+                gemm_all_reduce(world, a, b, out=out)
+        return len(set(marks))
+
+    with World.local(2, executor="gpu") as world:
+        assert world.run(main) == [3, 3]
+
 
 def test_all_reduce_of_two_ranks(stub, compiler):  # noqa: F811
     """Both launch; counters, context and scratch are made once; nobody waits in a repeated call."""
