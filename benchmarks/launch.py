@@ -68,7 +68,7 @@ def steps(args):
     from pknumba.runtime import Graph
     world, whole, launch, stream = prepared()
     graph = Graph(world, lambda stream: [whole(stream=stream) for _ in range(20)])
-    times = per_call({"whole": whole, "launch": partial(launch.fire, stream), "driver": launch._calls[stream], "graph": graph.replay})
+    times = per_call({"whole": whole, "launch": partial(launch.fire, stream), "driver": launch.ready[stream], "graph": graph.replay})
     medians = {name: protocol.summary(t)[0] for name, t in times.items()}
     parts = {"look_up_us": round(medians["whole"] - medians["launch"], 2), "launch_us": round(medians["launch"] - medians["driver"], 2),
              "driver_us": medians["driver"], "in_a_graph_us": round(medians["graph"] / 20, 3)}

@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 
 from . import later
+from .hang import ALARM
 from .local import Threads
 from .world import World
 from ..errors import WorldError
@@ -58,7 +59,7 @@ class LocalWorld(World):
             self._broken = f"{type(error).__name__} in run"
             self._stop(error)
             for world in self._worlds:
-                world._broken = world._broken or self._broken
+                world._broken, world.alarm = world._broken or self._broken, ALARM
             raise
 
     def _stop(self, error):

@@ -20,9 +20,7 @@ __all__ = ["available", "version", "device_count", "device_info", "DeviceInfo", 
            "memset", "memset_u32", "copy", "copy_in", "copy_out", "copy_2d", "copier_2d", "ipc_export", "ipc_open", "ipc_close",
            "stream_create", "stream_destroy", "stream_synchronize", "stream_done", "load"]
 
-_byref = ctypes.byref
-_lock = threading.Lock()
-_contexts, _infos = {}, {}
+_byref, _lock, _contexts, _infos = ctypes.byref, threading.Lock(), {}, {}
 
 #: Bytes that allocations which other processes map are rounded up to: a mapping shares whole pages of this size.
 IPC_GRANULARITY = 2 << 20
@@ -222,15 +220,10 @@ def copy_2d(target, target_pitch, source, source_pitch, width_bytes, height, str
     copier_2d(target, target_pitch, source, source_pitch, width_bytes, height, pageable)(stream)
 
 
-def copier_2d(target, target_pitch, source, source_pitch, width_bytes, height, pageable=""):
-    """A function of the stream that makes this copy: all but the stream is prepared."""
-    if not width_bytes or not height:
-        return lambda stream: None
-    request = libcuda.Copy2D(
-        src_type=1 if pageable == "source" else 4, src_host=source, src_device=source, src_pitch=source_pitch,
-        dst_type=1 if pageable == "target" else 4, dst_host=target, dst_device=target, dst_pitch=target_pitch,
-        width=width_bytes, height=height)
-    return partial(call, "cuMemcpy2DAsync_v2", _byref(request))
+def copier_2d(*copy):
+    """A function of the stream that makes that copy; arguments as of :func:`copy_2d`, but for the stream."""
+    prepared = partial(call, "cuMemcpy2DAsync_v2", _byref(libcuda.Copy2D.of(*copy)))
+    return prepared if all(copy[4:6]) else lambda stream: None
 
 
 # ---- memory of other processes

@@ -6,12 +6,13 @@ The host then raises the abort words of the other ranks, whose waits give up in 
 The addresses and the limit reach the kernel in a context block of 64 bytes of device memory, one for each operator's workspace.
 """
 
+import ctypes
 import struct
 from collections import namedtuple
 
 __all__ = ["MAGIC_VALUE", "MAGIC", "RANK", "BLOCK", "ROLE", "KIND", "WHICH", "EXPECTED", "SEEN", "OPERATOR", "TOLD",
            "RECORD_BYTES", "ABORT_BYTES", "CHECK", "ERROR", "ABORT", "LIMIT", "CONTEXT_RANK", "CONTEXT_SIZE", "EPOCH", "NUMBER",
-           "ABORT_PEERS", "TIMELINE", "CONTEXT_BYTES", "HangRecord", "decode", "describe", "context_bytes"]
+           "ABORT_PEERS", "TIMELINE", "CONTEXT_BYTES", "ALARM", "HangRecord", "decode", "describe", "context_bytes"]
 
 #: First word of a record that is complete.
 MAGIC_VALUE = 0x600DF00D
@@ -31,6 +32,8 @@ ERROR, ABORT, LIMIT, CONTEXT_RANK, CONTEXT_SIZE, EPOCH, NUMBER, ABORT_PEERS, TIM
 CONTEXT_BYTES = 64
 #: Bytes of a rank's abort memory: the abort word (0, or 1 + the rank that gave up first), and a word that elects the record's writer.
 ABORT_BYTES = 8
+#: In place of a record's first word, for a world where there is more to look at than that.
+ALARM = ctypes.c_uint32(1)
 
 #: What a record says, as integers; ``site`` is the number of a source line, ``told`` the rank that gave up before, or None.
 HangRecord = namedtuple("HangRecord", "rank block role kind which expected seen operator site told", defaults=(0, None))

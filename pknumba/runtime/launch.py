@@ -60,6 +60,8 @@ class Launch:
         pdl: programmatic dependent launch: the kernel may start before the one ahead of it in the stream has ended.
         cluster: blocks of a thread block cluster along x; the grid counts blocks, and must be a multiple of it.
 
+    Attributes: ``ready``: {stream: function () -> CUresult}, the launch alone where it has been prepared for a stream.
+
     Raises ConfigError for a shape that no launch can have.
     """
 
@@ -75,7 +77,7 @@ class Launch:
         for attribute, (number, values) in zip(self._attributes, chosen):
             attribute.id = number
             attribute.value[:len(values)] = values
-        self._calls, self._configs = {}, {}
+        self.ready, self._configs = {}, {}
 
     def _check(self, cluster):
         name, limit = self.function.symbol, self.function.shared_bytes
@@ -92,10 +94,10 @@ class Launch:
 
     def fire(self, stream=0):
         """Launch on the stream with this pointer. Allocates only at a stream's first launch; may be captured in a graph."""
-        call = self._calls.get(stream) or self._prepare(stream)
+        call = self.ready.get(stream) or self._prepare(stream)
         code = call()
         if code:
-            self._retry(call, code)
+            self.refused(call, code)
 
     def _prepare(self, stream):
         # A config of its own for each stream: two threads that fire on two streams share nothing that is written.
@@ -105,10 +107,11 @@ class Launch:
         launch = libcuda.bare("cuLaunchKernelEx")
         call = partial(launch, ctypes.c_void_p(ctypes.addressof(config)), ctypes.c_void_p(self.function.handle),
                        ctypes.c_void_p(ctypes.addressof(self._pointers)), None)
-        self._calls[stream] = call
+        self.ready[stream] = call
         return call
 
-    def _retry(self, call, code):
+    def refused(self, call, code):
+        """Deal with what one of ``ready`` has returned that is not 0: once more on this device, if another is current, or raise."""
         if code in _OTHER_CONTEXT and driver.current_device() != self.function.device:
             with driver.using(self.function.device):
                 code = call()
@@ -125,7 +128,7 @@ class Launch:
     def max_clusters(self):
         """How many clusters of this launch are resident at once (cuOccupancyMaxActiveClusters)."""
         value = ctypes.c_int()
-        self._calls.get(0) or self._prepare(0)
+        self.ready.get(0) or self._prepare(0)
         with driver.using(self.function.device):
             libcuda.call("cuOccupancyMaxActiveClusters", ctypes.byref(value), self.function.handle,
                          ctypes.addressof(self._configs[0]), about=self.function.symbol)

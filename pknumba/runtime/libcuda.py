@@ -47,6 +47,13 @@ class Copy2D(ctypes.Structure):
                 ("dst_device", ctypes.c_uint64), ("dst_array", ctypes.c_void_p), ("dst_pitch", ctypes.c_size_t),
                 ("width", ctypes.c_size_t), ("height", ctypes.c_size_t)]
 
+    @classmethod
+    def of(cls, target, target_pitch, source, source_pitch, width_bytes, height, pageable=""):
+        """See ``driver.copy_2d``."""
+        return cls(src_type=1 if pageable == "source" else 4, src_host=source, src_device=source, src_pitch=source_pitch,
+                   dst_type=1 if pageable == "target" else 4, dst_host=target, dst_device=target, dst_pitch=target_pitch,
+                   width=width_bytes, height=height)
+
 
 #: Argument types of every driver function that pknumba calls, a letter each (see _KINDS; "h" is an IpcHandle by value).
 _PROTOTYPES = {

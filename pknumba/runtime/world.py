@@ -15,6 +15,7 @@ import weakref
 from . import agree as agreement
 from . import dtypes
 from .ending import abandon, dropped, end_job
+from .hang import ALARM
 from .on_cpu import Cpu, PartSessions
 from .one_node import OneNode
 from .peers import follows
@@ -38,6 +39,7 @@ class World(OneNode):
         error_record, abort_word, abort_table: device addresses of this rank's error record and abort word, and of the table of
             all ranks' abort words (``hang``); 0 on the interpreter.
         hang_names: how :meth:`check` names what a record says (``hang.describe``). closed: whether close() was called.
+        alarm: its ``value`` is not 0 where :meth:`check` has something to look at.
         intervals: what this rank's kernels record (``intervals``), where PKNUMBA_TIMELINE=1; else None.
     """
 
@@ -48,7 +50,7 @@ class World(OneNode):
         self.crowded = here.crowded or parent is not None and parent.crowded
         self.error_record, self.abort_word, self.abort_table = here.error_record, here.abort_word, here.abort_table
         self.hang_names, self.intervals, self.card = None, getattr(here, "intervals", None), getattr(here, "card", None)
-        self._broken, self._blocks, self._parts, self._made, self._word = None, {}, [], 0, here.word
+        self._broken, self._blocks, self._parts, self._made, self.alarm = None, {}, [], 0, here.word
         self.cache = {}  # what operators keep for this world: prepared calls, counters, symmetric results
         weakref.finalize(self, dropped, here, self._blocks).atexit = False
 
@@ -147,7 +149,7 @@ class World(OneNode):
         ranks = agreement.members(ranks, self.size)
         if self.rank not in ranks:
             return None
-        part = World(*self._split(ranks), self.executor, self)
+        part, self.alarm = World(*self._split(ranks), self.executor, self), ALARM
         self._parts.append(part)
         return part
 
@@ -234,12 +236,9 @@ class World(OneNode):
         self.check()
 
     def check(self):
-        """Raise HangError if a wait on this device has outlasted its limit. The world is broken then. Costs 0.1 us."""
-        if self.closed or self._broken or self._word.value or self._parts:      # in this order: a closed world has no such word
-            self._look()
-
-    def _look(self):
-        self._enter()
+        """Raise HangError if a wait on this device has outlasted its limit. The world is broken then. Costs 0.2 us."""
+        if self._broken or self.closed:
+            self._enter()
         record = self._here.record()
         if record is not None:
             error = self._here.hang_error(record, self.hang_names)
@@ -252,7 +251,7 @@ class World(OneNode):
     def _break(self, why, error=None):
         """The world cannot be used any more; whoever waits for this rank, on a host or a device, gives up."""
         if not self._broken:
-            self._broken = why
+            self._broken, self.alarm = why, ALARM
             lost = self._link.tell(why, follows(error)) if hasattr(self._link, "tell") else ()
             self._here.abort(self.rank, [r for r in range(self.size) if r != self.rank and r not in lost])
 
@@ -281,7 +280,7 @@ class World(OneNode):
 
     def _give_up(self, alone=False):
         """Give back what needs no other rank (`alone`: no other rank lives any more); the world is closed then."""
-        self.closed = True
+        self.closed, self.alarm = True, ALARM
         self.cache.clear()
         abandon(self._here, self._blocks, alone)
         if not self._broken:

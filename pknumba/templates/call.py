@@ -20,7 +20,13 @@ _SLOTS, _HEADER = 2, 128
 
 
 class Steps:
-    """What a prepared call does: ``before``, its ``launch`` (None where there is nothing to compute), ``after``."""
+    """What a prepared call does: ``before``, its ``launch`` (None where there is nothing to compute), ``after``.
+
+    Attributes: ``ready``: where there is nothing but a launch, {stream: function () -> CUresult} of those it was prepared for, and
+    ``refused``, which deals with a CUresult; as of ``runtime.launch.Launch``.
+    """
+
+    ready = {}
 
     def run(self, stream):
         """What comes before, the kernel, and what comes after, on that stream."""
@@ -35,6 +41,8 @@ class Steps:
         """The common case, in which nothing comes before or after, is the launch alone, without a loop."""
         if not self.before and not self.after:
             self.run = self.launch.fire
+            if isinstance(self.launch, DeviceCall):
+                self.ready, self.refused = self.launch.launch.ready, self.launch.launch.refused
 
 
 class Workspace:

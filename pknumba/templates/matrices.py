@@ -32,13 +32,19 @@ def multiply(kernel, world, A, B, out, config, stream, rows=None):
     except (AttributeError, KeyError, TypeError):
         known = False
     if known:
-        world.check()
+        if world.alarm.value:
+            world.check()
     elif getattr(world, "spans", False):
         return _over_nodes(kernel, world, A, B, out, config, stream, rows)
     else:
         call = found(world, (kernel, config, stream, rows), (A, B, out),
                      partial(MultiplyCall, kernel, world, A, B, out, config, stream, rows))
-    call.run(call.stream())
+    stream = call.stream()
+    launch = call.ready.get(stream)
+    if launch is None:
+        call.run(stream)
+    elif code := launch():
+        call.refused(launch, code)
     return out.local if call.local else out
 
 

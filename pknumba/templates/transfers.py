@@ -33,21 +33,26 @@ def communicate(kernel, world, x, out, config, stream, others=(), **arguments):
     except (AttributeError, KeyError, TypeError):
         known = False
     if known:
-        world.check()
+        if world.alarm.value:
+            world.check()
     elif getattr(world, "spans", False):
         from .. import nodes
         return nodes.communicate(kernel, world, x, out, config, stream, arguments)
     else:
         call = found(world, (kernel, config, stream, tuple(arguments.values())), (x, out, *others),
                      partial(CommCall, kernel, world, x, out, config, stream, arguments, others))
-    if call.fire is None:
+    launch = call.ready.get(call.stream())
+    if launch is None:
         return call.run(x, out)
-    call.fire(call.stream())
+    if code := launch():
+        call.refused(launch, code)
     return out.local if call.out_symmetric else out
 
 
 class CommCall:
-    """A collective of these arrays. ``fire``: function of the stream, where the launch is all there is to do; else None."""
+    """A collective of these arrays. ``ready``, ``refused``: as of ``call.Steps``."""
+
+    ready = {}
 
     def __init__(self, kernel, world, x, out, config, stream, arguments, others=()):
         self.name, self.world = kernel.operator, world
@@ -60,7 +65,7 @@ class CommCall:
         self.receives = kernel.receives(world.rank, **arguments)
         self.stream = stream_source(world, stream, out if x is None else x)
         self.in_place = found.out is not None and found.out.pointer == found.x.pointer
-        self.launch = self.fire = None
+        self.launch = None
         self.debug = world.executor == "gpu" and debug()
         if 0 in found.form.dims:
             return
@@ -71,8 +76,8 @@ class CommCall:
         self.cfg.check()
         self._prepare(x, out, found.out)
         self.x = self.others = None              # a remembered call keeps no array alive
-        if out is not None and self.receives and not self.debug:
-            self.fire = self.launch.alone()
+        if world.executor == "gpu" and not self.debug and self.receives and out is not None and not self.launch.results:
+            self.ready, self.refused = self.launch.launch.ready, self.launch.launch.refused
 
     def run(self, x, out):
         """Launch; the result, or None on a rank that gets none."""
@@ -205,10 +210,6 @@ class DeviceComm:
         head = struct.pack("<QQQIIIIQ", view.pointer, view.peers, 0, 0, 0, self.size, self.world.rank, 0).ljust(64, b"\0")
         return (head + struct.pack("<qqqqI", *view.strides, view.step, alignment(view))).ljust(_TENSOR, b"\0")
 
-    def alone(self):
-        """Function of the stream that launches where no result is brought; None where one is."""
-        return None if self.results else self.launch.fire
-
     def fire(self, stream, result):
         """Launch on that stream."""
         if self.results and result is not None:
@@ -231,9 +232,6 @@ class InterpretedComm:
         self.numbers = launches.every_number(kernel, world, numbers, cfg)
         whole = [world.session.rank_of(r) for r in range(world.size)]
         self.counters = {n: cpu.Counters(n, c.arrays, world.rank, whole) for n, c in workspace.counters.items()}
-
-    def alone(self):
-        """None: results are always brought."""
 
     def fire(self, stream, result):
         """Run the kernel; returns when this rank's part has ended."""

@@ -5,6 +5,7 @@ from math import prod
 
 from .. import agree as agreement
 from .. import device_array, dtypes
+from ..hang import ALARM
 from ..symmetric import SymmetricArray
 from ..world import World
 from ...errors import HangError, PknumbaError, ShapeError, UnsupportedError, WorldError
@@ -38,7 +39,7 @@ class SpanningWorld(World):
     Attributes, besides those of World: ``node``: the World of this rank's node; ``across``: Across; ``layout``: who is where.
     """
 
-    spans = True
+    spans, alarm = True, ALARM
 
     def __init__(self, link, node, layout, make_engine, parent=None):
         self._link, self._here, self.executor, self._parent = link, node._here, node.executor, parent
