@@ -4,7 +4,7 @@ import os
 
 from ..errors import ContractError, PknumbaError
 
-_REMEMBERED = 4096  # calls
+_REMEMBERED = 8192  # entries, two for each call
 
 
 def agreed(world, name, kernel, checked, terms_of):
