@@ -198,10 +198,10 @@ def _kernel(A, world, sums, config):
     """The kernel that a call asks for. Two ranks have nothing to gain from adding at the owner: only one sends."""
     if config is not None:
         return GemmReduceScatterAdd if getattr(config, "adds", False) else GemmReduceScatter
-    if sums not in ("float32", "any"):
-        return Undefined
+    if sums != "any":
+        return GemmReduceScatter if sums == "float32" else Undefined
     shape = getattr(A, "shape", ())             # of what is no matrix: the check says so
-    adds = sums == "any" and getattr(world, "size", 1) > 2 and len(shape) == 2 and hides_adds(shape[1], 2)
+    adds = getattr(world, "size", 1) > 2 and len(shape) == 2 and hides_adds(shape[1], 2)
     return GemmReduceScatterAdd if adds else GemmReduceScatter
 
 
