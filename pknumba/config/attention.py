@@ -47,8 +47,6 @@ class AttentionConfig(Config):
     zigzag: ClassVar[bool] = False
     #: Whether a task has a part of the keys, and its result, in float32 and beside Q, is to be merged with others.
     splits: ClassVar[bool] = False
-    #: Whether the host chooses which block has which tiles where these are unequal.
-    listed: ClassVar[bool] = True
     #: Consumers share a tile.
     ping_pong: ClassVar[bool] = False
 
@@ -113,7 +111,6 @@ class MovingAttentionConfig(AttentionConfig):
     depth: int = 8
 
     runtime: ClassVar[tuple] = ("slack", "comm_sms", "depth")
-    listed: ClassVar[bool] = False
     most_sums: ClassVar[dict] = {1: 256, 2: 208, 3: 128}
 
     @property

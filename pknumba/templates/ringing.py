@@ -93,6 +93,9 @@ class RingCall(AttentionCall):
         check_sms(self.kernel, config, sms)
         return fitted(config, found, causal).replace(**{"zigzag": zigzag} if self.kernel.config.spread else {})
 
+    def _keys(self, found):
+        return self.rows
+
     def _numbers(self, cfg, found, scale, zigzag=False, **_):
         """What ``g`` holds besides rank and world size."""
         numbers = super()._numbers(cfg, found, scale)
@@ -116,8 +119,8 @@ class RingCall(AttentionCall):
         blocks = min(tasks, least_sms(self.world) - cfg.comm_sms)
         depth = min(cfg.depth, -(-most // cfg.mail_rows))
         bands = -(-most // (cfg.mail_rows * depth))
-        return {"tasks": tasks, "blocks": blocks, "bands": bands, "depth": depth, "parts": heads * bands, "pieces": heads * bands * steps,
-                "workers": blocks + cfg.comm_sms * cfg.movers}
+        return {"tasks": tasks, "blocks": blocks, "turns": -(-tasks // max(1, blocks)), "bands": bands, "depth": depth,
+                "parts": heads * bands, "pieces": heads * bands * steps, "workers": blocks + cfg.comm_sms * cfg.movers}
 
     def _workspace(self, cfg, numbers, found):
         """Counters, and memory for K and V of all ranks, each rank's rows after those of the rank before."""
