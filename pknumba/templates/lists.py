@@ -3,7 +3,7 @@
 import heapq
 
 #: Tasks that are listed at most. Among more, unequal lengths even out.
-MOST_LISTED = 1 << 14
+MOST_LISTED = 1 << 17
 
 
 def least_loaded(costs, blocks):
