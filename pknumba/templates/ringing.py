@@ -4,6 +4,7 @@ from dataclasses import fields
 
 from .. import config as configs
 from ..errors import ShapeError
+from ..tiles import ITEMSIZE
 from .agreement import agreed, least_sms
 from .attending import AttentionCall, check, fitted, remembered
 from .call import Matrix, Workspace, check_sms
@@ -89,9 +90,16 @@ class RingCall(AttentionCall):
             return super()._config(config, found, causal)
         sms = least_sms(self.world)
         if config is None:
-            config = configs.attention_config(found.q.shape[3], family=self.kernel.config).replace(comm_sms=max(1, min(16, sms // 8)))
+            config = configs.attention_config(found.q.shape[3], family=self.kernel.config)
+            config = config.replace(comm_sms=configs.moving_sms(*self._work(found, causal), sms))
         check_sms(self.kernel, config, sms)
         return fitted(config, found, causal).replace(**{"zigzag": zigzag} if self.kernel.config.spread else {})
+
+    def _work(self, found, causal):
+        """(operations, bytes sent) of the rank that has most."""
+        (b, h, _, d), most = found.q.shape, max(self.shares)
+        moved = 2 * b * found.k.shape[1] * most * d * ITEMSIZE[found.q.dtype] * (self.world.size - 1)
+        return (2 if causal else 4) * b * h * most * self.rows * d, moved
 
     def _keys(self, found):
         return self.rows

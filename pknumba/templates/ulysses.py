@@ -29,6 +29,12 @@ class UlyssesCall(RingCall):
     def _terms(self, found):
         return {"layout of out": "heads between rows" if self._between(found.out) else "rows of heads"}
 
+    def _work(self, found, causal):
+        """(operations, bytes sent) of a rank."""
+        (b, h, _, d), size = found.q.shape, self.world.size
+        moved = b * (h + 2 * found.k.shape[1]) * max(self.shares) * d * ITEMSIZE[found.q.dtype] * (size - 1) // size
+        return (2 if causal else 4) * b * h // size * self.rows ** 2 * d, moved
+
     def _numbers(self, cfg, found, scale, **_):
         """What ``g`` holds besides rank and world size. Heads are this rank's, keys those of the whole sequence."""
         numbers, size = super(RingCall, self)._numbers(cfg, found, scale), self.world.size
