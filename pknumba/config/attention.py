@@ -182,8 +182,8 @@ class DecodeAttentionConfig(AttentionConfig):
             (self.part_stages >= 1, f"part_stages = {self.part_stages}. At least 1.")])
 
 
-#: FLOP/s of an SM that computes, and bytes per second that one moves over a link: measured on H200s (benchmarks/results, attention.jsonl and
-#: micro.jsonl).
+#: FLOP/s of an SM that computes, and bytes per second that one moves over a link: measured on H200s (attention.jsonl and
+#: micro.jsonl of benchmarks/results).
 _SM_FLOPS, _SM_MOVES = 5e12, 4.5e10
 #: width -> fields that are fastest.
 _BEST = {
