@@ -5,8 +5,9 @@
     python scripts/gpu_tests.py --seconds 500 --out report       # a log of each, and jobs.jsonl
 
 Files share the cards, --at-once of them each. Then, each alone on a card, tests of ranks that share it under MPS, and programs that make
-many calls in a row (tests/gpu/many_*.py) with 2, 4 and 8 such ranks; then, where there are several cards, the tests that need them. A line
-tells how each ended. Exit status: 0 all passed; 1 something failed, was stopped at its limit, or was not started in time; 2 there is no GPU.
+many calls in a row (tests/gpu/many_*.py) with 2, 4 and 8 such ranks; then, where there are several cards, the tests that need them. A
+line tells how each ended. Exit status: 0 all passed; 1 something failed, was stopped at its limit, or was not started in time; 2 there
+is no GPU.
 """
 
 import argparse
