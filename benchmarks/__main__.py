@@ -46,7 +46,7 @@ CASES = {
     "roofs": Case(1, ("roofs.py",)),
     "gemm": Case(3, ("gemm.py", "--layouts", "nt", "nn", "--dtypes", "bfloat16")),
     "float16": Case(2, ("gemm.py", "--dtypes", "float16")),
-    "thirty": Case(4, ("gemm.py", "--list", "thirty", "--dtypes", "bfloat16")),
+    "thirty": Case(7, ("gemm.py", "--list", "thirty", "--dtypes", "bfloat16")),
     "launch": Case(2, ("launch.py",)),
     "recording": Case(2, ("recording.py",)),
     "attention": Case(3, ("attention.py",)),

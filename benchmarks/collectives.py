@@ -4,7 +4,9 @@
     ./scripts/mps run -n 8 python benchmarks/collectives.py         ranks that share a GPU
 
 A rate is bytes that a rank's kernel reads plus those it writes, over the time of the slowest rank, summed over ranks; beside it
-the rate of a plain copy on the device by all ranks at once, likewise summed. Results are checked before anything is timed.
+the rate of a plain copy on the device by all ranks at once, likewise summed. For rates ranks start together, behind a meeting on the
+device: after a barrier of the hosts alone, who comes first waits within its first call, while copies of who starts apart have more of the
+card. Results are checked before anything is timed.
 """
 
 import sys
@@ -47,8 +49,14 @@ class Barrier(Comm):
         return lambda communicate, _: meet
 
 
-def timed(world, call, rounds, batch):
-    """Microseconds of a call on the slowest rank, a number for each round of ``batch`` calls in a row."""
+def meeting(world):
+    """A function that lets every rank's stream wait until all ranks have come."""
+    token, one = torch.ones(1, device="cuda"), CommConfig(blocks=1, warps=1, unroll=2)
+    return lambda: communicate(Barrier, world, token, None, one, None)
+
+
+def timed(world, call, rounds, batch, meet=None):
+    """Microseconds of a call on the slowest rank, a number for each round of ``batch`` calls in a row, which begin after ``meet()``."""
     for _ in range(3):
         call()
     world.synchronize()
@@ -56,6 +64,8 @@ def timed(world, call, rounds, batch):
     for _ in range(rounds):
         world.barrier()
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        if meet:
+            meet()
         start.record()
         for _ in range(batch):
             call()
@@ -66,11 +76,11 @@ def timed(world, call, rounds, batch):
     return list(map(max, zip(*each)))
 
 
-def copy_rate(world, rounds):
+def copy_rate(world, rounds, meet):
     """Bytes read plus written per second of plain copies of 256 MiB, by every rank at once (under MPS a rank has a part of the SMs)."""
     x = torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")
     y = torch.empty_like(x)
-    return 2 * x.numel() * world.size / (protocol.summary(timed(world, lambda: y.copy_(x), rounds, 3))[0] * 1e-6)
+    return 2 * x.numel() * world.size / (protocol.summary(timed(world, lambda: y.copy_(x), rounds, 3, meet))[0] * 1e-6)
 
 
 def large(world, name, total):
@@ -94,7 +104,8 @@ def large(world, name, total):
 
 def rates(world, arguments, budget, report):
     """A line for each operator."""
-    card = copy_rate(world, arguments.rounds)
+    meet = meeting(world)
+    card = copy_rate(world, arguments.rounds, meet)
     for name in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all"):
         if arguments.only not in name or any(world.allgather(budget.spent(name))):
             continue
@@ -102,7 +113,7 @@ def rates(world, arguments, budget, report):
         call()
         world.synchronize()
         assert all(world.allgather(right())), f"{name}: wrong result"
-        times_us = timed(world, call, arguments.rounds, 3)
+        times_us = timed(world, call, arguments.rounds, 3, meet)
         rate = moved * world.size / (protocol.summary(times_us)[0] * 1e-6)
         report(name, [arguments.mib * MIB // 2], times_us, moved_bytes=moved, gbytes_per_s=round(rate / 1e9, 1),
                copy_gbytes_per_s=round(card / 1e9, 1), share_of_copy=round(rate / card, 3))
@@ -110,7 +121,7 @@ def rates(world, arguments, budget, report):
 
 def latencies(world, arguments, budget, report):
     """A line for each size: the algorithm that is chosen beside the barrier, and both algorithms."""
-    token, one = torch.ones(1, device="cuda"), CommConfig(blocks=1, warps=1, unroll=2)
+    meet = meeting(world)
     for nbytes in SMALL:
         if arguments.only not in "latency" or any(world.allgather(budget.spent(str(nbytes)))):
             continue
@@ -122,7 +133,7 @@ def latencies(world, arguments, budget, report):
             world.synchronize()
             assert all(world.allgather(bool((out == world.size * (world.size + 1) // 2).all()))), f"{nbytes} {label}: wrong result"
             found[label] = timed(world, call, arguments.rounds, 20)
-        barrier = timed(world, lambda: communicate(Barrier, world, token, None, one, None), arguments.rounds, 20)
+        barrier = timed(world, meet, arguments.rounds, 20)
         report("all_reduce", [nbytes // 2], found["chosen"], "barrier of one block", barrier,
                **{f"{label.replace('-', '_')}_us": protocol.summary(found[label])[0] for label in ("one-shot", "two-shot")})
 

@@ -4,9 +4,10 @@
     python scripts/gpu_tests.py --only attention slices --calls 0
     python scripts/gpu_tests.py --seconds 500 --out report       # a log of each, and jobs.jsonl
 
-Files share the cards, --at-once of them each. Then programs that make many calls in a row (tests/gpu/many_*.py) run with 2, 4 and 8 ranks
-that share a card under MPS, each alone on it; then, where there are several cards, the tests that need them. A line tells how each
-ended. Exit status: 0 all passed; 1 something failed, was stopped at its limit, or was not started in time; 2 there is no GPU.
+Files share the cards, --at-once of them each. Then, each alone on a card, tests of ranks that share it under MPS, and programs that make
+many calls in a row (tests/gpu/many_*.py) with 2, 4 and 8 such ranks; then, where there are several cards, the tests that need them. A
+line tells how each ended. Exit status: 0 all passed; 1 something failed, was stopped at its limit, or was not started in time; 2 there
+is no GPU.
 """
 
 import argparse
@@ -27,6 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Name of the variable by which the processes of a job are found again, whatever session they have moved to.
 MARK = "PKNUMBA_GPU_TESTS"
 PROGRAMS, RANKS = ("many_calls", "many_fused", "many_collectives", "many_layers"), (2, 4, 8)
+#: What the names of tests that start the service have in them: it takes memory and SMs that others would be short of.
+SERVED = "under_mps"
 #: Seconds that a job must have to be started, and that a process has to end when it is asked to.
 LEAST, GRACE = 15, 5
 
@@ -54,14 +57,16 @@ def jobs(folder, only, calls, cards):
     """The jobs whose names contain one of the words ``only``, or all."""
     def tests(name, marks, *where, **more):
         return Job(name, (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marks, *map(str, where)), **more)
-    found = [tests(file.stem.removeprefix("test_").removesuffix("_gpu"), "gpu and not multigpu", file)
-             for file in sorted(folder.glob("test_*.py"))]
+    texts, mine = {file: file.read_text() for file in sorted(folder.glob("test_*.py"))}, "gpu and not multigpu"
+    names = {file: file.stem.removeprefix("test_").removesuffix("_gpu") for file in texts}
+    served = [file for file, text in texts.items() if re.search(rf"^def test_\w*{SERVED}", text, re.MULTILINE)]
+    found = [tests(names[file], mine, file, *(("-k", f"not {SERVED}") if file in served else ())) for file in texts]
+    found += [tests(f"{names[file]} under MPS", mine, file, "-k", SERVED, cards="alone") for file in served]
     for program in PROGRAMS if calls else ():
         for ranks in RANKS:
             run = str(ROOT / "scripts" / "mps"), "run", "-n", str(ranks), "--"
             found.append(Job(f"{program} {ranks}", (*run, sys.executable, str(folder / f"{program}.py"), "--calls", str(calls)), "alone"))
     if cards > 1:
-        texts = {file: file.read_text() for file in sorted(folder.glob("test_*.py"))}
         found += [tests(f"several cards {test.removeprefix('test_')}", "multigpu", f"{file}::{test}", cards="all")
                   for file, text in texts.items() if "multigpu" in text
                   for test in re.findall(r"^def (test_\w+)", text, re.MULTILINE)]

@@ -1,5 +1,6 @@
 """Configurations of attention."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -47,8 +48,6 @@ class AttentionConfig(Config):
     zigzag: ClassVar[bool] = False
     #: Whether a task has a part of the keys, and its result, in float32 and beside Q, is to be merged with others.
     splits: ClassVar[bool] = False
-    #: Whether the host chooses which block has which tiles where these are unequal.
-    listed: ClassVar[bool] = True
     #: Consumers share a tile.
     ping_pong: ClassVar[bool] = False
 
@@ -113,7 +112,6 @@ class MovingAttentionConfig(AttentionConfig):
     depth: int = 8
 
     runtime: ClassVar[tuple] = ("slack", "comm_sms", "depth")
-    listed: ClassVar[bool] = False
     most_sums: ClassVar[dict] = {1: 256, 2: 208, 3: 128}
 
     @property
@@ -184,6 +182,9 @@ class DecodeAttentionConfig(AttentionConfig):
             (self.part_stages >= 1, f"part_stages = {self.part_stages}. At least 1.")])
 
 
+#: FLOP/s of an SM that computes, and bytes per second that one moves over a link: measured on H200s (attention.jsonl and
+#: micro.jsonl of benchmarks/results).
+_SM_FLOPS, _SM_MOVES = 5e12, 4.5e10
 #: width -> fields that are fastest.
 _BEST = {
     64: dict(consumers=3, kv=96, stages=4),
@@ -198,6 +199,16 @@ def attention_config(width, causal=False, family=AttentionConfig):
     width = -(-width // 64) * 64
     cfg = family(width=width, causal=causal, **_BEST[width])
     return cfg.replace(kv=64, stages=4) if cfg.sums > cfg.most_sums[cfg.consumers] else cfg
+
+
+def moving_sms(flops, moved, sms):
+    """SMs of a rank that move, so that all is moved in a sixth of the time that the others compute: 6 to 16, an eighth of them at most.
+
+    Args:
+        flops, moved: operations and bytes of the rank that has most. sms: that a rank has.
+    """
+    needed = 6 * moved / _SM_MOVES * sms * _SM_FLOPS / max(1, flops)
+    return max(1, min(16, sms // 8, max(6, math.ceil(needed))))
 
 
 def decode_config(width):

@@ -14,7 +14,8 @@ class CommConfig(Config):
     Attributes:
         blocks: thread blocks; 0 lets the call choose, by size. warps: of a block; unroll: units of 16 bytes that a lane moves
             at once. A warp moves pieces of 512 * unroll bytes.
-        at_once: units that a lane has on the way at once where it combines ranks' pieces: of ``at_once // unroll`` ranks, of one at least.
+        at_once: units that a lane has on the way at once where it combines ranks' pieces, or exchanges them (all_to_all by reading): of
+            ``at_once // unroll`` ranks, of one at least.
         algorithm: "auto" chooses by size; "one-shot" sends packets to whoever reads them (all_reduce, all_gather, reduce_scatter,
             all_to_all), "two-shot" lets ranks read each other's memory, "push" write to it (the same four); all_reduce also has
             "read-back" (two shots, the second read from the owners) and "multimem" (two shots by the switch).

@@ -1,7 +1,7 @@
 """All-to-all: rank r gets part r of everyone's x along one axis, and puts the parts one after the other along another."""
 
 from ..errors import LayoutError, ShapeError
-from ..primitives import copy_box, entry, i32, mod, send_box, take_boxes
+from ..primitives import copy_box, copy_boxes, entry, i32, mod, send_box, take_boxes
 from ..templates import Comm, Parcels, communicate
 from ..templates.collected import axis_of, share_of, splits_of
 from ..templates.geometry import Form, Ragged, is_contiguous
@@ -44,9 +44,7 @@ class AllToAll(Comm):
 
     @staticmethod
     def communicator(cfg, g, s, task):
-        for i in range(g.world_size):           # every rank begins with itself: the links share the load
-            peer = mod(g.rank + i, g.world_size)
-            copy_box(g.Y, g.S, task.id, g.box, cfg.unroll, peer, g.rank, peer)
+        copy_boxes(g.Y, g.S, task.id, g.box, cfg.unroll, cfg.at_once)
 
     @classmethod
     def form(kernel, size, shape, scatter_axis, gather_axis):

@@ -98,12 +98,7 @@ class Attention(LCS):
     # ---- which tasks
     @staticmethod
     def tile(cfg, g, number):
-        """(head of all, tile of it) of a task. Causal tiles have unequal lengths: the longest first, and where no list says who has which,
-        every other round of the SMs in the opposite order."""
-        if cfg.causal and not cfg.listed:
-            turn = div(number, g.blocks)
-            if mod(turn, 2) == 1:
-                number = i32(turn * g.blocks + least(g.tasks, i32(turn * g.blocks + g.blocks)) - 1 - number)
+        """(head of all, tile of it) of a task. Causal tiles have unequal lengths: the longest first."""
         line, tile = tile_coord(number, (g.lines, g.tiles), g.together)
         if cfg.causal:
             tile = i32(g.tiles - 1 - tile)

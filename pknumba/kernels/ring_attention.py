@@ -13,7 +13,7 @@ class RingAttention(LCSM, Attention):
     those of the rank before, and so on round, as they arrive. Its result, maxima and sums stay in registers until the end."""
 
     config, alone, title = RingAttentionConfig, Attention, "ring_attention"
-    tensors = ("Q", "K", "V", "O", "L", "far_k", "far_v", "mail_k", "mail_v")
+    tensors = ("Q", "K", "V", "O", "L", "order", "far_k", "far_v", "mail_k", "mail_v")
     symmetric, counters = ("far_k", "far_v", "mail_k", "mail_v"), ("arrived",)
     #: pairs: heads of K and V in all. bands: pieces of one of them of K, each depth chunks of rows; parts: of K and V. pieces: of this
     #: rank. workers: storers and movers of a rank.

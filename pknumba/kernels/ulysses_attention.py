@@ -13,7 +13,7 @@ class UlyssesAttention(LCSM, Attention):
     other; tiles begin with the first as the next arrive, and their results go to the ranks that have the rows."""
 
     config, alone, title = UlyssesAttentionConfig, Attention, "ulysses_attention"
-    tensors = ("Q", "K", "V", "O", "L", "own_q", "own_k", "own_v", "mail_q", "mail_k", "mail_v")
+    tensors = ("Q", "K", "V", "O", "L", "order", "own_q", "own_k", "own_v", "mail_q", "mail_k", "mail_v")
     symmetric, counters = ("Q", "K", "V", "O", "mail_q", "mail_k", "mail_v"), ("arrived",)
     #: pairs: heads of K and V of a rank. bands: pieces of a head of this rank's rows, each depth chunks; parts: of a head of K, of V and of
     #: their query heads. pieces: of this rank. workers: storers and movers of a rank.

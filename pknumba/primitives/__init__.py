@@ -1,7 +1,7 @@
 """The vocabulary of kernels. Each primitive is a plain function (its body is the CPU meaning); beside it stands its PTX."""
 
 from .activation import activate
-from .boxes import copy_box, entry, reduce_box
+from .boxes import copy_box, copy_boxes, entry, reduce_box
 from .carrying import carry, post, spread, weigh
 from .clusters import load_multicast
 from .columns import col_max, col_sum
@@ -34,4 +34,4 @@ __all__ = ["accumulator", "activate", "add_up", "all_reduce", "announce", "arriv
            "signal", "signal_all", "squares", "stamp", "store", "store_add_async", "store_async", "store_async_read_wait",
            "store_async_wait", "store_max_async", "store_min_async", "store_ragged_async", "store_rows", "store_shares", "sync", "take",
            "take_boxes", "tally", "tick", "tile_coord", "times", "turn_first", "turn_pass", "turn_wait", "wait", "wait_until", "weigh"]
-__all__ += ["add_panel", "await_blocks", "check_in", "follow", "prefetch", "shares_phase", "spread", "store_panel"]
+__all__ += ["add_panel", "await_blocks", "check_in", "copy_boxes", "follow", "prefetch", "shares_phase", "spread", "store_panel"]

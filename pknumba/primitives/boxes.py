@@ -99,6 +99,63 @@ def _(to, source, number, box, unroll, to_slot, slot, peer, to_peer, everywhere)
 
 
 @primitive(scope="warp")
+def copy_boxes(to, source, number, box, unroll, at_once=4):
+    """A piece of every rank's box for this rank: from that slot of its ``source`` to the slot of ``to`` that is the rank's.
+
+    What ``copy_box`` does in turn for every rank as ``peer`` and ``to_slot``, with this rank as ``slot``. A warp begins with its own rank,
+    so that links share the load, and looks for its place in the box once: where rows are short, that costs more than the moves.
+
+    Args:
+        to, source, number, box, unroll: as in ``copy_box``; source is symmetric. at_once: constant, units that a lane has on the way: of
+            ``at_once // unroll`` ranks, of one at least.
+
+    Raises ContractError for tensors of two dtypes.
+
+    PTX: as of ``copy_box``.
+    """
+    _check("copy_boxes", "sum", to, source)
+    for step in range(to.world_size):
+        peer = (to.rank + step) % to.world_size
+        for run in _runs(box, number, unroll, to.dtype):
+            write(_span(to, peer, run), read(_span(source, to.rank, run, peer)))
+
+
+@copy_boxes.lowering
+def _(to, source, number, box, unroll, at_once):
+    _check("copy_boxes", "sum", to, source)
+    u = Units("copy_boxes", to.dtype, constant(unroll, "copy_boxes: unroll"))
+    many = max(1, constant(at_once, "copy_boxes: at_once") // u.unroll)
+
+    def emit(p, to_at, source_at, number, box, _, __):
+        b, c, aligned = p.b, p.const, u.all_aligned(p, (source_at, to_at))
+        world, rank = p.tensor(to_at, "world", "rank")
+        (offsets, targets), left = u.places(p, box, number, (source_at, to_at))
+        whole = [u.whole(p, n, aligned) for n in left]
+
+        def ends(step):
+            """Addresses of a rank's box for this one, and of where it goes."""
+            peer = b.urem(b.add(rank, step), world)
+            return u.base(p, source_at, rank, peer), u.base(p, to_at, peer)
+
+        for turn in p.loop(b.udiv(b.add(world, c(many - 1)), c(many))):
+            steps = [b.add(p.scale(turn, many), c(k)) for k in range(many)]
+            there = [[b.and_(b.icmp_unsigned("<", step, world), x) for x in whole] if many > 1 else whole for step in steps]
+            places = [ends(step) for step in steps]
+            words = [u.load(p, here, offsets, some) for (here, _), some in zip(places, there)]
+            for (_, target), some, found in zip(places, there, words):
+                u.store(p, target, targets, some, found)
+        for x in u.others(p, box, number, aligned):
+            start, target = (u.offset(p, at, x) for at in (source_at, to_at))
+            for step in p.loop(world):
+                here, there = ends(step)
+                for i in p.loop(x.left):
+                    far = p.wide(p.scale(i, u.itemsize))
+                    bits = u.load_element(p, b.add(b.add(here, start), far))
+                    u.store_element(p, b.add(b.add(there, target), far), bits)
+    return emit
+
+
+@primitive(scope="warp")
 def reduce_box(to, source, number, box, unroll, op="sum", to_slot=0, slot=0, everywhere=False, multicast=False, more=None, here=False,
                at_once=4):
     """A piece of a box: that of slot ``slot`` of every rank's ``source``, combined, to slot ``to_slot`` of ``to``.

@@ -4,15 +4,16 @@ import math
 import struct
 import sys
 from collections import namedtuple
+from types import SimpleNamespace
 
 from .. import config as configs
 from ..errors import DTypeError, LayoutError, ShapeError
 from ..lowering.variant import debug
-from ..tiles import DTYPES, ITEMSIZE
+from ..tiles import DTYPES, ITEMSIZE, Task
 from .arguments import check_config, check_world, home, reached
 from .call import Matrix, Steps, Workspace, device_table, prepare
 from .fast import found, is_symmetric, stream_source
-from .lists import MOST_LISTED, least_loaded
+from .lists import MOST_LISTED, in_equal_groups
 
 #: Bytes of K and V that the L2 cache holds beside everything else: heads whose tiles are walked together have no more.
 _CACHED = 32 << 20
@@ -105,9 +106,13 @@ class AttentionCall(Steps):
             self.world.cache[key] = Workspace(self.kernel, self.world, cfg, numbers["tasks"])
         return self.world.cache[key]
 
+    def _keys(self, found):
+        """How many keys a head has, for all queries of this rank together."""
+        return found.k.shape[2]
+
     def _numbers(self, cfg, found, scale, shift=0, **_):
         """What ``g`` holds besides rank and world size."""
-        (b, h, s, d), (_, pairs, keys, _) = found.q.shape, found.k.shape
+        (b, h, s, d), pairs, keys = found.q.shape, found.k.shape[1], self._keys(found)
         tiles, group = -(-s // cfg.tile_q), h // pairs
         fit = max(1, _CACHED // max(1, 2 * keys * d * ITEMSIZE[cfg.dtype])) * group
         tasks = tiles * b * h
@@ -118,20 +123,13 @@ class AttentionCall(Steps):
                     slack=_bits(cfg.slack / log_scale))
 
     def _order(self, cfg, numbers):
-        """Lists of tasks where these are unequal, and not too many; what it means in ``numbers``. Heads are walked in equal groups: as few
-        as the cache allows, or some more where that leaves less uneven."""
+        """Lists of tasks where these are unequal, and not too many; what it means in ``numbers``."""
         import numpy as np
-        tasks, lines, group = (numbers[n] for n in ("tasks", "lines", "group"))
-        if not cfg.causal or not numbers["blocks"] < tasks <= MOST_LISTED:
+        if not cfg.causal or not numbers["blocks"] < numbers["tasks"] <= MOST_LISTED:
             return np.zeros((1, 1), np.int32)
-        costs = [cost_of(cfg, numbers, tile) for tile in reversed(range(numbers["tiles"]))]
-        few, found = -(-lines // numbers["together"]), {}
-        for groups in range(few, few + 4):
-            together = min(lines, -(-lines // (groups * group)) * group)
-            heads = [min(together, lines - first) for first in range(0, lines, together)]
-            found[together] = least_loaded([cost for n in heads for cost in costs for _ in range(n)], numbers["blocks"])
-        together = min(found, key=lambda n: found[n][0])
-        order = found[together][1]
+        g = SimpleNamespace(**{**numbers, "together": 1}, rank=self.world.rank, world_size=self.world.size)
+        costs = [cost_of(self.kernel, cfg, g, task) for task in range(numbers["tiles"])]
+        together, order = in_equal_groups(costs, *(numbers[n] for n in ("lines", "group", "together", "blocks")))
         numbers.update(together=together, turns=order.shape[1], listed=1)
         return order
 
@@ -177,13 +175,12 @@ class AttentionCall(Steps):
         return Matrix(x.pointer, b * h, s, 4 * s, "float32")
 
 
-def cost_of(cfg, numbers, tile):
-    """What a causal tile takes, in blocks of K and V of all its consumers."""
-    total = 0
-    for part in range(cfg.consumers):
-        last = min(tile * cfg.tile_q + (part + 1) * cfg.part_q, numbers["queries"]) - 1
-        total += max(1, -(-min(max(last + numbers["shift"] + 1, 0), numbers["keys"]) // cfg.kv))
-    return total + _ENDS * cfg.consumers
+def cost_of(kernel, cfg, g, number):
+    """What a task takes, in blocks of K and V of all its consumers."""
+    first = kernel.locate(cfg, g, Task(number, 0, 0, 0, 0))[2]
+    starts = range(first, first + cfg.tile_q, cfg.part_q)
+    return sum(kernel.blocks_of(cfg, g, start, cfg.part_q, hop) for hop in range(g.world_size if cfg.spread else 1) for start in starts) \
+        + _ENDS * cfg.consumers
 
 
 def fitted(cfg, found, causal):

@@ -4,7 +4,7 @@
 on every rank when it has done its part of a call. A mover waits for it before it writes to that rank in the next call.
 """
 
-from ..primitives import i32, keep_epoch, mod, signal_all, wait_until
+from ..primitives import i32, keep_epoch, look, mod, signal_all, wait_until
 from ..tiles import Task
 
 
@@ -16,6 +16,22 @@ def till_consumed(role, steps):
             role(cfg, g, s, Task(i32(t), turn, part, mod(t, g.world_size), step))
             step = i32(step + steps(cfg, g, i32(t)))
             turn = i32(turn + 1)
+        signal_all(g.finished, g.rank)
+    return drive
+
+
+def arranged_till_consumed(role, steps):
+    """As ``till_consumed`` of the tasks of ``drivers.arranged``."""
+    def drive(cfg, g, s, part, place, places):
+        step = i32(0)
+        for turn in range(g.turns):
+            number = i32(turn * places + place)
+            if cfg.causal:
+                number = i32(number + g.listed * (look(g.order, i32(g.listed * (place * g.turns + turn))) - number))
+            if number < 0 or number >= g.tasks:
+                break
+            role(cfg, g, s, Task(number, i32(turn), part, mod(number, g.world_size), step))
+            step = i32(step + steps(cfg, g, number))
         signal_all(g.finished, g.rank)
     return drive
 

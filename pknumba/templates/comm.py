@@ -15,6 +15,8 @@ from .geometry import Box, contiguous
 
 #: Warps of a small block, of which several are on an SM: where ranks share a card and have much to move.
 SMALL = 4
+#: Small blocks of each SM, four times as many as it has room for: the last ones that run are then a small part of all.
+_SHORT = 16
 
 
 def sent_at_once(world):
@@ -142,10 +144,9 @@ class Comm(Template):
 
     @classmethod
     def fitted(kernel, call, cfg, many):
-        """The configuration with as many warps, and units of a lane, as suit a call that moves much or little. Where ranks share a card, a
-        lane that combines has units of up to four ranks on the way before it needs the first."""
+        """The configuration with as many warps, and units of a lane, as suit a call that moves much or little."""
         small, unroll = many and not links(call.world), kernel.most if many else kernel.most // 4
-        if small and kernel.combines and call.world.size > 2:
+        if small and kernel.combines and call.world.size > 4:
             unroll = kernel.most // 2
         return cfg.replace(unroll=unroll, warps=SMALL if small else cfg.warps, at_once=kernel.on_the_way(call, unroll))
 
@@ -167,8 +168,12 @@ class Comm(Template):
 
     @classmethod
     def blocks(kernel, call, numbers):
-        """How many blocks, where the configuration leaves it open; the same on every rank."""
-        return min(-(-numbers["pieces"] // call.cfg.warps), kernel.most_blocks(call))
+        """How many blocks, where the configuration leaves it open; the same on every rank. Where ranks share a card and warps have pieces
+        enough, so many that it matters little how many are resident: a rank has not all of its SMs at any time."""
+        warps, many = call.cfg.warps, call.least_sms() * _SHORT
+        if warps <= SMALL and not links(call.world) and numbers["pieces"] >= 4 * warps * many:
+            return many
+        return min(-(-numbers["pieces"] // warps), kernel.most_blocks(call))
 
     @classmethod
     def most_blocks(kernel, call):

@@ -1,7 +1,7 @@
 """LCS plus communication: by communicators on SMs of their own (the last ones of the grid), beside others, or by the storers."""
 
 from ..tiles import Role
-from .bands import movers, till_consumed
+from .bands import arranged_till_consumed, movers, till_consumed
 from .delivery import delivering
 from .drivers import together
 from .lcs import LCS
@@ -63,7 +63,7 @@ class LCSM(LCS):
     @classmethod
     def driver(kernel, role):
         """Movers take pieces of bands; storers tell when their block has consumed what was moved to it."""
-        special = {"communicator": movers, "storer": till_consumed}
+        special = {"communicator": movers, "storer": arranged_till_consumed if "order" in kernel.tensors else till_consumed}
         return special.get(role.name) or super().driver(role)
 
 

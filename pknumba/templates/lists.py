@@ -3,7 +3,7 @@
 import heapq
 
 #: Tasks that are listed at most. Among more, unequal lengths even out.
-MOST_LISTED = 1 << 14
+MOST_LISTED = 1 << 17
 
 
 def least_loaded(costs, blocks):
@@ -29,4 +29,24 @@ def least_loaded(costs, blocks):
     return max(load for load, _ in loads), table
 
 
-__all__ = ["least_loaded", "MOST_LISTED"]
+def in_equal_groups(costs, lines, unit, together, blocks):
+    """The same tasks of several lines, whose groups share what they read: in equal groups of lines, as few as may be, or up to three more
+    where that leaves less uneven. A group's lines take turns with each task.
+
+    Args:
+        costs: what the tasks of a line take, in their order.
+        lines: how many there are. unit: a group has a multiple of so many. together: lines of a group at most, and at least ``unit``.
+        blocks: how many blocks there are.
+
+    Returns: (lines of a group, the table of ``least_loaded``).
+    """
+    few, found = -(-lines // together), {}
+    for groups in range(few, few + 4):
+        size = min(lines, -(-lines // (groups * unit)) * unit)
+        heights = [min(size, lines - first) for first in range(0, lines, size)]
+        found[size] = least_loaded([cost for height in heights for cost in costs for _ in range(height)], blocks)
+    size = min(found, key=lambda n: found[n][0])
+    return size, found[size][1]
+
+
+__all__ = ["in_equal_groups", "least_loaded", "MOST_LISTED"]

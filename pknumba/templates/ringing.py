@@ -4,6 +4,7 @@ from dataclasses import fields
 
 from .. import config as configs
 from ..errors import ShapeError
+from ..tiles import ITEMSIZE
 from .agreement import agreed, least_sms
 from .attending import AttentionCall, check, fitted, remembered
 from .call import Matrix, Workspace, check_sms
@@ -89,9 +90,19 @@ class RingCall(AttentionCall):
             return super()._config(config, found, causal)
         sms = least_sms(self.world)
         if config is None:
-            config = configs.attention_config(found.q.shape[3], family=self.kernel.config).replace(comm_sms=max(1, min(16, sms // 8)))
+            config = configs.attention_config(found.q.shape[3], family=self.kernel.config)
+            config = config.replace(comm_sms=configs.moving_sms(*self._work(found, causal), sms))
         check_sms(self.kernel, config, sms)
         return fitted(config, found, causal).replace(**{"zigzag": zigzag} if self.kernel.config.spread else {})
+
+    def _work(self, found, causal):
+        """(operations, bytes sent) of the rank that has most."""
+        (b, h, _, d), most = found.q.shape, max(self.shares)
+        moved = 2 * b * found.k.shape[1] * most * d * ITEMSIZE[found.q.dtype] * (self.world.size - 1)
+        return (2 if causal else 4) * b * h * most * self.rows * d, moved
+
+    def _keys(self, found):
+        return self.rows
 
     def _numbers(self, cfg, found, scale, zigzag=False, **_):
         """What ``g`` holds besides rank and world size."""
@@ -116,8 +127,8 @@ class RingCall(AttentionCall):
         blocks = min(tasks, least_sms(self.world) - cfg.comm_sms)
         depth = min(cfg.depth, -(-most // cfg.mail_rows))
         bands = -(-most // (cfg.mail_rows * depth))
-        return {"tasks": tasks, "blocks": blocks, "bands": bands, "depth": depth, "parts": heads * bands, "pieces": heads * bands * steps,
-                "workers": blocks + cfg.comm_sms * cfg.movers}
+        return {"tasks": tasks, "blocks": blocks, "turns": -(-tasks // max(1, blocks)), "bands": bands, "depth": depth,
+                "parts": heads * bands, "pieces": heads * bands * steps, "workers": blocks + cfg.comm_sms * cfg.movers}
 
     def _workspace(self, cfg, numbers, found):
         """Counters, and memory for K and V of all ranks, each rank's rows after those of the rank before."""

@@ -29,6 +29,12 @@ class UlyssesCall(RingCall):
     def _terms(self, found):
         return {"layout of out": "heads between rows" if self._between(found.out) else "rows of heads"}
 
+    def _work(self, found, causal):
+        """(operations, bytes sent) of a rank."""
+        (b, h, _, d), size = found.q.shape, self.world.size
+        moved = b * (h + 2 * found.k.shape[1]) * max(self.shares) * d * ITEMSIZE[found.q.dtype] * (size - 1) // size
+        return (2 if causal else 4) * b * h // size * self.rows ** 2 * d, moved
+
     def _numbers(self, cfg, found, scale, **_):
         """What ``g`` holds besides rank and world size. Heads are this rank's, keys those of the whole sequence."""
         numbers, size = super(RingCall, self)._numbers(cfg, found, scale), self.world.size
@@ -38,7 +44,7 @@ class UlyssesCall(RingCall):
         tiles, group, (chunk, extra) = size * -(-max(self.shares) // cfg.tile_q), h // p, divmod(self.rows, size)
         together = max(group, min(numbers["together"], -(-b * h // 4))) if cfg.causal else 1
         return {**numbers, **self._moved(cfg, tiles * b * h, group + 2, size * b * p), "tiles": tiles, "lines": b * h, "heads": h,
-                "together": together, "queries": self.rows, "keys": self.rows, "chunk": chunk, "extra": extra, "pairs": b * p}
+                "together": together, "queries": self.rows, "chunk": chunk, "extra": extra, "pairs": b * p}
 
     def _workspace(self, cfg, numbers, found):
         """Counters, and memory: of Q, K, V with this rank's heads and everybody's rows, and of the result with everybody's heads."""
@@ -66,7 +72,7 @@ class UlyssesCall(RingCall):
         mine = {x.upper(): self._whole(array, batch) for x, array in zip("qkv", workspace.memory)}
         self.after.append(self._copy_back(workspace.result, found.out, self._between(found.out)))
         heads = batch * found.q.shape[1] // world.size
-        return {**mine, "O": self._results(workspace.result, found), "L": self._lines(False, heads), **mail,
+        return {**mine, "O": self._results(workspace.result, found), "L": self._lines(False, heads), "order": own["order"], **mail,
                 "own_q": own["Q"], "own_k": own["K"], "own_v": own["V"]}
 
     def _whole(self, array, batch):

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pknumba.config import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, GemmReduceScatterConfig, best
+from pknumba.config import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, GemmReduceScatterConfig, best, moving_sms
 from pknumba.errors import ConfigError
 from pknumba.runtime.arrays import ArrayInfo
 from pknumba.templates.matrices import _lines
@@ -80,3 +80,9 @@ def test_what_is_sent_in_parts():
     large, small = chosen(AllGatherGemmConfig, 8192, 8192, 4096), chosen(AllGatherGemmConfig, 2048, 2048, 1024)
     assert (large.written, large.chunk_m, small.written) == (True, 32, False)
     assert not best(8192, 8192, 4096, 132, AllGatherGemmConfig(), 2).written, "SMs of their own wait for nothing else"
+
+
+def test_moving_sms():
+    """As many as move all in a sixth of the time that computing takes, within bounds; fewer of a part of a card."""
+    assert [moving_sms(flops, 1 << 25, 132) for flops in (1e10, 1e11, 3e11, 1e12, 0)] == [16, 16, 10, 6, 16]
+    assert [moving_sms(1e11, 1 << 25, sms) for sms in (66, 32, 14, 4)] == [8, 4, 1, 1]

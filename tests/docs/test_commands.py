@@ -21,7 +21,7 @@ ELSEWHERE = ("./scripts/demo", "./scripts/test", "./scripts/setup", "source .ven
              "mpirun -n 2 python benchmarks/", "jupyter ", "pip install", "PKNUMBA_BUNDLE=", "python -m pknumba check turn.py:",
              "python -m pknumba check kernels.py:MyKernel --mutate")
 #: What needs a GPU, and is run on one by tests/gpu/test_documents_gpu.py.
-MEASURES = (" --gpu", "scripts/tune.py", "torchrun ")
+MEASURES = (" --gpu", "scripts/tune.py", "python -m benchmarks", "torchrun ")
 #: Commands that go on for as long as there is something to try: here for a second.
 ENDLESS = "python -m pknumba check"
 #: What a reader has written when he is told to check kernels.py.

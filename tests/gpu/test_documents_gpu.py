@@ -19,7 +19,7 @@ ELSEWHERE = ("./scripts/test", "./scripts/setup", "pip install", "jupyter ", "PK
              "python -m pknumba check turn.py:",
              "python -m pknumba check kernels.py:MyKernel --mutate")
 #: What measures for minutes: as printed it runs on a machine of its own.
-MEASURES = ("benchmarks/", "scripts/tune.py")
+MEASURES = ("benchmarks/", "scripts/tune.py", "-m benchmarks")
 #: Several processes: they need a service that lets them run at once, or the whole machine.
 RANKS = ("mpirun", "scripts/mps", "scripts/demo", "torchrun")
 

@@ -7,7 +7,7 @@ from . import mutation
 
 #: Calls that order something, and calls that move data between ranks.
 ORDERING = "announce", "await_all", "tick", "sync"
-MOVING = ("send_box", "take_boxes", "reduce_boxes", "copy_box", "reduce_box", "squares", "over_warps", "normalise")
+MOVING = ("send_box", "take_boxes", "reduce_boxes", "copy_box", "copy_boxes", "reduce_box", "squares", "over_warps", "normalise")
 
 
 def _name(node):

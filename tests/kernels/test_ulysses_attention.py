@@ -7,7 +7,7 @@ from pknumba import UlyssesAttentionConfig, World, errors, interpreter, ring_row
 from pknumba.checking import mutate, toys
 from pknumba.checking.play import play
 from pknumba.kernels import UlyssesAttention
-from pknumba.templates import bands
+from pknumba.templates import attending, bands
 
 from . import mutation
 from .attending import assert_attention, definition, exact_heads, heads, part
@@ -70,6 +70,15 @@ def test_chosen_configuration_and_fewer_rows_than_ranks():
             assert_attention(o, part(want, mine).lse, part(want, mine))
 
 
+def test_more_tiles_than_are_listed(monkeypatch):
+    """Then blocks take the next by number; the bits are the same."""
+    data = [heads(np.random.default_rng(5), 1, 300, 300, 4, 4, 64)]
+    listed = run(2, data, 300, causal=True, config=TINY)
+    monkeypatch.setattr(attending, "MOST_LISTED", 7)
+    plain = run(2, data, 300, causal=True, config=TINY)
+    assert all((a == b).all() for (x,), (y,) in zip(listed, plain) for a, b in zip(x, y))
+
+
 def test_a_result_with_rows_apart():
     """What is given as out may lie anywhere."""
     q, k, v = heads(np.random.default_rng(0), 1, 40, 40, 2, 2, 64)
@@ -97,7 +106,7 @@ def test_every_mutant_of_the_end_of_a_call_is_noticed():
         toy = toys.toy_of(kernel)(2 + number % 2, np.random.default_rng(number))
         play(kernel, toy, 2 + number % 2, seed=number, max_switches=200_000)
 
-    alive, count = mutation.survivors(bands, mutation.drives(UlyssesAttention), run, 8, within={"till_consumed", "meeting_movers"})
+    alive, count = mutation.survivors(bands, mutation.drives(UlyssesAttention), run, 8, within={"arranged_till_consumed", "meeting_movers"})
     assert not alive and count >= 4, alive
 
 

@@ -123,6 +123,30 @@ def test_copy_box(name, dtype, shift, to):
     assert all((m.found(i) == x).all() for i, x in enumerate(xs)), "another array was written"
 
 
+@pytest.mark.parametrize("shift", [0, 4, 2])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_copy_boxes(name, dtype, shift):
+    """Of three ranks, two at a time where there is one of each: the last of the second pair is nobody."""
+    if shift % dtype_of(dtype).itemsize:
+        pytest.skip("no such address")
+    shape, out, dims, x_slot, y_slot = LAYOUTS[name]
+    many = 3 if y_slot else 1                                               # ranks, each with a slot of its own in the result
+    xs, ys = [ints(shape, dtype, r, -99, 100) for r in range(many)], [ints(out, dtype, 7 + r) for r in range(many)]
+    box, unroll, rank = _box(name, dtype, xs[0], ys[0]), 2, many // 2
+    m = Memory(xs, ys, box.x, box.y, rank, shift)
+    tensor = TensorType("T", dtype, COMMUNICATOR)
+    _, emit = lower("copy_boxes", tensor, tensor, types.int32, PAIR, lit(unroll), lit(4))
+    for piece in range(-(-box.numbers[-1] // (32 * unroll)) + 1):
+        emit(m.p, m.p.const(TARGET, m.p.i64), m.p.const(SOURCE, m.p.i64), m.p.const(piece), [m.p.const(n) for n in box.numbers], None, None)
+    for r in range(many):
+        expected = ys[r].copy()
+        for peer in range(many if r == rank else 0):
+            part(expected, y_slot, dims, peer)[...] = part(xs[peer], x_slot, dims, rank)
+        assert (m.found(many + r) == expected).all()
+        assert (m.found(r) == xs[r]).all()
+
+
 @pytest.mark.parametrize("everywhere, multicast, here", [(False, False, False), (True, False, False), (False, True, False),
                                                          (True, True, False), (True, False, True)])
 @pytest.mark.parametrize("op, function", [("sum", np.add), ("min", np.minimum), ("max", np.maximum)])

@@ -6,7 +6,7 @@ from pknumba.config import CommConfig, NormConfig
 from pknumba.kernels.all_gather import AllGatherParcels
 from pknumba.kernels.all_reduce import AllReduce, OneShot
 from pknumba.kernels.all_reduce_rmsnorm import AllReduceRmsNorm
-from pknumba.kernels.all_to_all import AllToAllRagged
+from pknumba.kernels.all_to_all import AllToAll, AllToAllRagged
 from pknumba.kernels.reduce_scatter import ReduceScatterParcels
 
 from .tiny import ptx
@@ -23,6 +23,7 @@ WORDS = {
     "times": (AllReduce, COPIES, "ld.relaxed.sys.global.u32"),
     "tick": (OneShot, COPIES, "red.relaxed.gpu.global.add.u32"),
     "copy_box": (AllReduce, COPIES, *VECTORS, "ld.relaxed.sys.global.b16", "st.relaxed.sys.global.b16"),
+    "copy_boxes": (AllToAll, COPIES, *VECTORS, "ld.relaxed.sys.global.b16", "st.relaxed.sys.global.b16"),
     "entry": (AllToAllRagged, COPIES, "ld.global.b32"),
     "reduce_box": (AllReduce, COPIES, *VECTORS, "cvt.rn.bf16x2.f32", "cvt.rn.bf16.f32"),
     "send_box": (ReduceScatterParcels, COPIES, VECTORS[0], "ld.relaxed.sys.global.b16", "st.relaxed.sys.global.b128"),

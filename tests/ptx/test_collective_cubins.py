@@ -31,6 +31,8 @@ CASES += [(AllReducePush, dict(unroll=4)), (AllReducePush, dict(unroll=1, dtype=
 CASES += [(AllReduceRmsNorm, dict(unroll=u, **c)) for u, c in ((4, COPIES), (1, {}), (4, dict(dtype="float32")))]
 CASES += [(OneShotRmsNorm, dict(dtype=d)) for d in ("bfloat16", "float16", "float32")]
 CASES += [(AllReduce, dict(warps=4, unroll=4)), (ReduceScatter, dict(warps=4, unroll=4)), (AllToAll, dict(warps=4, unroll=8, copy_in=True))]
+CASES += [(AllToAll, dict(warps=4, unroll=u, at_once=a)) for u, a in ((8, 4), (4, 8), (4, 16), (2, 8))]
+CASES += [(k, dict(warps=4, unroll=u, at_once=a)) for k in (AllReduce, ReduceScatter) for u, a in ((4, 16), (1, 8))]
 CASES += [(AllReduceRmsNorm, dict(warps=4, unroll=u, at_once=a, **COPIES)) for u, a in ((2, 4), (4, 8))]
 CASES += [(AllReduce, dict(warps=4, unroll=2, at_once=8)), (OneShot, dict(warps=1)), (AllGatherParcels, dict(warps=2))]
 

@@ -61,6 +61,13 @@ def test_all_pass(run):
     assert (status, how) == (0, {"good": "passed"}), said
 
 
+def test_ranks_that_share_a_card_have_it_alone(run):
+    """Tests of one file, in two jobs; a word that names the file names both."""
+    toys = {"test_both_gpu.py": "def test_plain():\n    pass\n\n\ndef test_ranks_under_mps():\n    assert 1 == 2\n", **TOYS}
+    status, _, how = run(toys, "--cards", "1", "--only", "both")
+    assert status == 1 and list(how.items()) == [("both", "passed"), ("both under MPS", "failed")]
+
+
 def test_what_hangs_is_stopped_with_all_that_it_started(run, tmp_path):
     pid = tmp_path / "pid"
     toys = {"test_good_gpu.py": TOYS["test_good_gpu.py"], "test_long_gpu.py": HANGS.format(pid=str(pid))}

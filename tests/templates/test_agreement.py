@@ -36,9 +36,17 @@ def test_blocks_of_ranks_that_share_a_card(share, size, least, blocks, monkeypat
     assert AllReduce.most_blocks(call(world(size, least), cfg=CommConfig(warps=16))) == least
 
 
+@pytest.mark.parametrize("pieces, blocks", [(1, 1), (100, 25), (1000, 84), (8191, 84), (8192, 512), (100_000, 512)])
+def test_more_blocks_than_are_resident(pieces, blocks, monkeypatch):
+    """Where ranks share a card, and each warp has four pieces all the same."""
+    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "25")
+    assert AllReduce.blocks(call(world(4, 32), cfg=CommConfig(warps=4)), {"pieces": pieces}) == blocks
+    assert AllReduce.blocks(call(world(4, 132, apart=True), cfg=CommConfig(warps=16)), {"pieces": pieces}) == min(-(-pieces // 16), 132)
+
+
 def test_units_on_the_way():
-    """Eight of a lane, of all ranks or of four, where it combines; a copy is the same for every number of ranks."""
-    for size, fields in ((2, (4, 8)), (4, (2, 8)), (8, (2, 8))):
+    """Eight of a lane where it combines, of two ranks or of four; a copy is the same for every number of ranks."""
+    for size, fields in ((2, (4, 8)), (4, (4, 8)), (8, (2, 8))):
         found = AllReduce.fitted(call(world(size, 132 // size)), CommConfig(), True)
         assert (found.unroll, found.at_once, found.warps) == (*fields, 4)
         found = AllGather.fitted(call(world(size, 132 // size)), CommConfig(), True)
