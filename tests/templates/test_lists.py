@@ -65,7 +65,7 @@ def test_causal_attention_over_ranks_is_even(name):
         costs = [cost_of(kernel, cfg, g, task) for task in range(g.tasks)]
         assert sorted(order[order >= 0].tolist()) == list(range(g.tasks)) and g.listed and order.shape == (g.blocks, g.turns)
         loads = [sum(costs[task] for task in row if task >= 0) for row in order]
-        assert max(loads) < 1.035 * np.mean(loads)
+        assert max(loads) < 1.05 * np.mean(loads)
         assert g.together * 2 * rows * 512 <= 32 << 20, "K and V of heads that are walked together fit into the cache"
         mine = ring_rows(2 * rows, 2, rank, options["zigzag"]) if kernel is RingAttention else np.arange(2 * rows)
         first = np.array([kernel.locate(cfg, g, Task(task, 0, 0, 0, 0))[2] for task in range(g.tasks)])
