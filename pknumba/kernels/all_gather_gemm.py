@@ -16,6 +16,7 @@ class AllGatherGemm(LCSM, Gemm):
     tensors, symmetric, counters = ("A", "B", "C", "shard", "mail"), ("A", "mail"), ("arrived",)
     numbers = {**Gemm.numbers, **Gathered.layout}
     helper_registers = 56
+    movers_first = True                         # or else tiles might wait for bands while the movers of another rank find no SM
 
     @classmethod
     def defaults(kernel):

@@ -86,6 +86,7 @@ class MoeDispatchGemm(Experts, GroupedGemm):
     config, alone, before = MoeConfig, GroupedGemm, MoeGather
     tensors, symmetric, counters = ("A", "B", "C", "ends", "source", "X"), ("X",), ("arrived", "left")
     kinds = {**GroupedGemm.kinds, "source": "int32"}
+    movers_first = True                         # or else tiles might wait for rows while nobody who fetches them finds an SM
     numbers = {**Experts.numbers, "top_k": 1}
 
     @staticmethod

@@ -102,7 +102,7 @@ class Cpu:
         heap: interpreter.mpi's shared heap, where ranks are processes.
     """
 
-    device, stream, crowded = None, 0, False
+    device, stream, sharing, crowded = None, 0, False, False
     limit_s = 0
     error_record = abort_word = abort_table = 0
     word = ctypes.c_uint32(0)

@@ -34,8 +34,8 @@ class World(OneNode):
         device, card: number and name of this rank's GPU; None on the interpreter.
         num_sms: multiprocessors that a kernel of this rank may use.
         stream: pointer of this rank's own stream; 0 where it needs none.
-        crowded: whether ranks share this one's GPU and nothing but num_sms parts it among them: a kernel that waits for a peer
-            must then not let the next one start early, in the multiprocessors that the peer needs.
+        sharing: whether ranks share this one's GPU: a kernel that waits for a peer must then not let the next one start early, in the
+            multiprocessors that the peer needs. crowded: whether, besides, nothing but num_sms parts it among them.
         error_record, abort_word, abort_table: device addresses of this rank's error record and abort word, and of the table of
             all ranks' abort words (``hang``); 0 on the interpreter.
         hang_names: how :meth:`check` names what a record says (``hang.describe``). closed: whether close() was called.
@@ -47,7 +47,7 @@ class World(OneNode):
         self._link, self._here, self.executor, self._parent = link, here, executor, parent
         self.rank, self.size, self.closed = link.rank, link.size, False
         self.device, self.num_sms, self.stream = here.device, here.num_sms, here.stream
-        self.crowded = here.crowded or parent is not None and parent.crowded
+        self.sharing, self.crowded = (getattr(here, x) or parent is not None and getattr(parent, x) for x in ("sharing", "crowded"))
         self.error_record, self.abort_word, self.abort_table = here.error_record, here.abort_word, here.abort_table
         self.hang_names, self.intervals, self.card = None, getattr(here, "intervals", None), getattr(here, "card", None)
         self._broken, self._blocks, self._parts, self._made, self.alarm = None, {}, [], 0, here.word

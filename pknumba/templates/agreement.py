@@ -1,7 +1,5 @@
 """What every call of an operator does before it is packed: ranks agree on it, and the world remembers it."""
 
-import os
-
 from ..errors import ContractError, PknumbaError
 
 _REMEMBERED = 8192  # entries, two for each call
@@ -44,21 +42,12 @@ def least_sms(world):
 
 
 def sure_sms(world):
-    """Of ``least_sms``, those that a rank has at any time. Where all of a card is promised to the ranks that share it, each was seen to
-    have up to eight fewer (under MPS, on an H200: 61 of 66, 24 of 32); where some is left over, all (14 of 14)."""
+    """Of ``least_sms``, those that a rank has at any time: up to eight fewer where nothing parts a card among its ranks. (What MPS surely
+    gives a rank is ``num_sms`` already.)"""
     if "sure SMs" not in world.cache:
-        least = least_sms(world)
-        world.cache["sure SMs"] = least - min(8, least // 4) if _promised(world) > 97 else least
+        least, alone = least_sms(world), world.size == 1 or links(world)
+        world.cache["sure SMs"] = least if alone or not any(world.allgather(world.crowded)) else least - min(8, least // 4)
     return world.cache["sure SMs"]
-
-
-def _promised(world):
-    """Percent of a card that is promised to ranks where several share it: as many shares as it has room for; 0 else. A device does not
-    say how many SMs it has: under MPS a process is told its share."""
-    if world.executor != "gpu" or world.size == 1 or links(world):
-        return 0
-    share = 100 if world.crowded else float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") or 100)
-    return max(world.allgather(share * (100 // share)))
 
 
 def links(world):

@@ -166,7 +166,7 @@ class DeviceCall:
             numbers = {**numbers, **({"blocks": grid} if "blocks" in numbers else {})}
         params = [(_tensor(world, name, matrices[name], record), 128) for name in kernel.tensors]
         params += common_params(kernel, world, numbers, cfg, workspace)
-        self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.crowded,
+        self.launch = function.launcher(grid, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.sharing,
                                         cluster=cfg.cluster)
         self.fire = self.launch.fire
 
@@ -212,11 +212,11 @@ class InterpretedCall:
         g = cpu.globals_of(fields)
         launch = self.world.session.launch(self.world.rank, kernel.__name__, self.grid, self.world.num_sms, cfg.cluster)
         drive = {n: kernel.driver(r)(kernel.played(n), kernel.steps) for n, r in self.roles.items()}
-        sms = self.grid - self.comm
-        for number in range(self.grid):
-            block = launch.block(number)
-            if number >= sms:
-                self._communicate(launch, block, drive["communicator"], g, number - sms)
+        sms, first = self.grid - self.comm, self.comm * kernel.movers_first
+        for place in range(self.grid):                                  # blocks that communicate come first or last
+            block, number = launch.block(place), place - first
+            if not 0 <= number < sms:
+                self._communicate(launch, block, drive["communicator"], g, place if first else number - sms)
                 continue
             s = self._shared(block)
             for role in (r for r in self.roles.values() if r.beside or r.name != "communicator"):

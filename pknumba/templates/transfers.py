@@ -201,7 +201,7 @@ class DeviceComm:
         function = launches.loaded(kernel, world, cfg, shared_bytes)
         self.views, self.world, self.size, self.brought = views, world, world.size, None
         params = [(self._tensor(views[n]), 128) for n in kernel.tensors] + launches.common_params(kernel, world, numbers, cfg, workspace)
-        self.launch = function.launcher(cfg.blocks, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.crowded)
+        self.launch = function.launcher(cfg.blocks, record["threads"], params, shared_bytes=shared_bytes, pdl=not world.sharing)
         self.results = [(i, n) for i, n in enumerate(kernel.tensors) if views[n].pointer is None]
 
     def _tensor(self, view):

@@ -49,9 +49,11 @@ def test_ranks_take_devices_in_turn(gpus):
 
 
 @pytest.mark.parametrize("env, sms", [
-    ({"STUB_MPS": "1", "STUB_SMS": "66", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}, 66), ({"STUB_MPS": "1"}, 66)])
+    ({"STUB_MPS": "1", "STUB_SMS": "66", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}, 58),
+    ({"STUB_MPS": "1", "STUB_SMS": "52", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "40"}, 52), ({"STUB_MPS": "1"}, 66)])
 def test_sms_under_mps(gpus, env, sms):
-    """With a percentage the driver reports the share; without, the ranks divide the device among them."""
+    """With a percentage the driver reports the share, of which a rank surely has a part if none is left over; without, the ranks divide the
+    device among them."""
     out = gpus(2, """
     with World.mpi(executor="gpu") as world:
         say("sms", world.num_sms)

@@ -7,6 +7,7 @@ import pytest
 from pknumba.config import CommConfig, NormConfig
 from pknumba.kernels import AllGather, AllReduce, AllReduceRmsNorm
 from pknumba.kernels.all_reduce_rmsnorm import OneShotRmsNorm
+from pknumba.runtime import on_gpu
 from pknumba.templates.agreement import sure_sms
 
 
@@ -20,27 +21,30 @@ def call(world, **more):
     return SimpleNamespace(world=world, given=None, least_sms=lambda: world.cache["least SMs"], **more)
 
 
-@pytest.mark.parametrize("share, size, least, sure", [("50", 2, 66, 58), ("25", 4, 32, 24), ("12", 8, 14, 14), ("40", 2, 52, 52),
-                                                      ("20", 5, 26, 20), ("25", 2, 32, 24), ("", 2, 66, 58)])
-def test_sure_sms(share, size, least, sure, monkeypatch):
+@pytest.mark.parametrize("percent, told, sure", [(50, 66, 58), (25, 32, 24), (12, 14, 14), (40, 52, 52), (20, 26, 20), (33.3, 44, 36),
+                                                 (100, 132, 124)])
+def test_sms_that_mps_surely_gives(percent, told, sure):
     """What a process is told of a device under MPS is its own share: what is left of the card follows from the shares."""
-    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", share)
-    assert sure_sms(world(size, least)) == sure
-    assert sure_sms(world(size, 132, apart=True)) == 132
+    assert on_gpu.sure_sms(told, percent) == sure
 
 
-@pytest.mark.parametrize("share, size, least, blocks", [("50", 2, 66, 203), ("25", 4, 32, 84), ("12", 8, 14, 49)])
-def test_blocks_of_ranks_that_share_a_card(share, size, least, blocks, monkeypatch):
-    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", share)
+@pytest.mark.parametrize("size, least, crowded, sure", [(2, 58, False, 58), (2, 66, True, 58), (4, 33, True, 25), (1, 132, True, 132)])
+def test_sure_sms(size, least, crowded, sure):
+    """Fewer where nothing parts a card among its ranks, and they share one."""
+    assert sure_sms(world(size, least, crowded=crowded)) == sure
+    assert sure_sms(world(size, 132, apart=True, crowded=crowded)) == 132
+
+
+@pytest.mark.parametrize("size, least, blocks", [(2, 58, 203), (4, 24, 84), (8, 14, 49)])
+def test_blocks_of_ranks_that_share_a_card(size, least, blocks):
     assert AllReduce.most_blocks(call(world(size, least), cfg=CommConfig(warps=4))) == blocks
     assert AllReduce.most_blocks(call(world(size, least), cfg=CommConfig(warps=16))) == least
 
 
-@pytest.mark.parametrize("pieces, blocks", [(1, 1), (100, 25), (1000, 84), (8191, 84), (8192, 512), (100_000, 512)])
-def test_more_blocks_than_are_resident(pieces, blocks, monkeypatch):
+@pytest.mark.parametrize("pieces, blocks", [(1, 1), (100, 25), (1000, 84), (6143, 84), (6144, 384), (100_000, 384)])
+def test_more_blocks_than_are_resident(pieces, blocks):
     """Where ranks share a card, and each warp has four pieces all the same."""
-    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "25")
-    assert AllReduce.blocks(call(world(4, 32), cfg=CommConfig(warps=4)), {"pieces": pieces}) == blocks
+    assert AllReduce.blocks(call(world(4, 24), cfg=CommConfig(warps=4)), {"pieces": pieces}) == blocks
     assert AllReduce.blocks(call(world(4, 132, apart=True), cfg=CommConfig(warps=16)), {"pieces": pieces}) == min(-(-pieces // 16), 132)
 
 

@@ -44,7 +44,8 @@ class SpanningWorld(World):
     def __init__(self, link, node, layout, make_engine, parent=None):
         self._link, self._here, self.executor, self._parent = link, node._here, node.executor, parent
         self.rank, self.size, self.closed, self.layout = link.rank, link.size, False, layout
-        self.device, self.num_sms, self.stream, self.crowded = node.device, node.num_sms, node.stream, node.crowded
+        self.device, self.num_sms, self.stream = node.device, node.num_sms, node.stream
+        self.sharing, self.crowded = node.sharing, node.crowded
         self.error_record, self.abort_word, self.abort_table = node.error_record, node.abort_word, node.abort_table
         self._broken, self._parts, self._made, self._make_engine = None, [], 0, make_engine
         self.calls = 0  # of operators that span nodes: the same number on every rank
