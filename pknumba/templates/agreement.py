@@ -50,6 +50,13 @@ def sure_sms(world):
     return world.cache["sure SMs"]
 
 
+def parted(world):
+    """Whether ranks share cards, and MPS says how many SMs each has. The same on all ranks."""
+    if "parted" not in world.cache:
+        world.cache["parted"] = any(world.allgather(world.sharing)) and not any(world.allgather(world.crowded))
+    return world.cache["parted"]
+
+
 def links(world):
     """Whether every rank of several has a GPU of its own: what ranks have for each other goes over links. The same on all ranks."""
     if world.size == 1:

@@ -9,7 +9,7 @@ from ..errors import ConfigError
 from ..primitives import announce, await_all, copy_box, div, i32, mod, sync, tick, times
 from ..primitives.units import UNIT
 from ..tiles import ITEMSIZE, Role, Task, shared
-from .agreement import links, sure_sms
+from .agreement import links, parted, sure_sms
 from .base import Template
 from .geometry import Box, contiguous
 
@@ -168,10 +168,11 @@ class Comm(Template):
 
     @classmethod
     def blocks(kernel, call, numbers):
-        """How many blocks, where the configuration leaves it open; the same on every rank. Where ranks share a card and warps have pieces
-        enough, so many that it matters little how many are resident: a rank has not all of its SMs at any time."""
+        """How many blocks, where the configuration leaves it open; the same on every rank. Where MPS says how many SMs each of several
+        ranks on a card has, and warps have pieces enough, more than are resident: it matters little then how many SMs a rank has at the
+        moment. Where nothing says so, blocks of a rank that came first would take all of the card, and wait there for the other's."""
         warps, many = call.cfg.warps, call.least_sms() * _SHORT
-        if warps <= SMALL and not links(call.world) and numbers["pieces"] >= 4 * warps * many:
+        if warps <= SMALL and parted(call.world) and numbers["pieces"] >= 4 * warps * many:
             return many
         return min(-(-numbers["pieces"] // warps), kernel.most_blocks(call))
 

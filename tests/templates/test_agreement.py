@@ -13,8 +13,8 @@ from pknumba.templates.agreement import sure_sms
 
 def world(size, least, apart=False, crowded=False):
     """As much of a world of ranks on GPUs as choices look at."""
-    return SimpleNamespace(executor="gpu", size=size, crowded=crowded, cache={"links": apart, "least SMs": least},
-                           allgather=lambda x: [x] * size)
+    return SimpleNamespace(executor="gpu", size=size, sharing=not apart and size > 1, crowded=crowded, allgather=lambda x: [x] * size,
+                           cache={"links": apart, "least SMs": least})
 
 
 def call(world, **more):
@@ -43,8 +43,10 @@ def test_blocks_of_ranks_that_share_a_card(size, least, blocks):
 
 @pytest.mark.parametrize("pieces, blocks", [(1, 1), (100, 25), (1000, 84), (6143, 84), (6144, 384), (100_000, 384)])
 def test_more_blocks_than_are_resident(pieces, blocks):
-    """Where ranks share a card, and each warp has four pieces all the same."""
+    """Where MPS says how many SMs a rank has, and each warp has four pieces all the same; elsewhere ranks would take each other's room."""
     assert AllReduce.blocks(call(world(4, 24), cfg=CommConfig(warps=4)), {"pieces": pieces}) == blocks
+    assert AllReduce.blocks(call(world(4, 33, crowded=True), cfg=CommConfig(warps=4)), {"pieces": pieces}) == min(-(-pieces // 4), 87)
+    assert AllReduce.blocks(call(world(1, 132), cfg=CommConfig(warps=4)), {"pieces": pieces}) == min(-(-pieces // 4), 462)
     assert AllReduce.blocks(call(world(4, 132, apart=True), cfg=CommConfig(warps=16)), {"pieces": pieces}) == min(-(-pieces // 16), 132)
 
 
