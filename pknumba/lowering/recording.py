@@ -46,18 +46,22 @@ class Recording:
         return self("mov.u32 $0, %globaltimer_lo;", out=[I32])
 
     def record(self, role, code, begin, number, least=0):
-        """From ``begin`` (a stamp) until now this worker did something; nothing below ``least`` nanoseconds is kept."""
-        text = (f"{{ .reg .u64 c, b, e; .reg .u32 n, d, m, w, t, l; .reg .pred p; "
-                f"mov.u64 e, %globaltimer; cvt.u32.u64 l, e; sub.u32 d, l, $1; setp.lt.u32 p, d, {least}; @p bra END; "
-                f"ld.volatile.shared.u64 b, [$0+{RING}]; mov.u32 t, %ctaid.x; setp.eq.u64 p, b, 0; setp.ge.or.u32 p, t, {BLOCKS}, p; "
-                "@p bra END; "
-                f"mov.u32 w, %tid.x; shr.u32 w, w, 5; shl.b32 m, w, 1; add.u32 m, m, $0; ld.shared.u16 n, [m+{CURSORS}]; "
-                f"add.u32 l, n, 1; st.shared.u16 [m+{CURSORS}], l; and.b32 n, n, {ENTRIES - 1}; "
-                f"mad.lo.u32 t, t, {WARPS}, w; mad.lo.u32 t, t, {ENTRIES}, n; mul.wide.u32 c, t, 16; add.u64 b, b, c; "
-                "cvt.u64.u32 c, d; sub.u64 e, e, c; mov.b64 {l, n}, e; mov.u32 m, %smid; shl.b32 m, m, 8; shl.b32 t, $2, 16; "
-                f"or.b32 m, m, t; or.b32 m, m, {code | ROLE_NUMBERS.index(role.name) << 4}; st.global.v4.u32 [b], {{l, n, d, m}}; END: }}")
-        with self.leader(role.scope):
-            self(text, self.shared_base(), begin, number)
+        """From ``begin`` (a stamp) until now this worker did something; nothing below ``least`` nanoseconds is kept.
+
+        All threads go the same way, and one of them stores: after a branch on a thread's number the assembler would take the loop of the
+        next task for divergent, and put wgmma's descriptors through ordinary registers.
+        """
+        last = {"thread": "", "warp": "mov.u32 k, %tid.x; and.b32 k, k, 31; setp.eq.and.u32 p, k, 0, p; ",
+                "warpgroup": "mov.u32 k, %tid.x; and.b32 k, k, 127; setp.eq.and.u32 p, k, 0, p; "}[role.scope]
+        self(f"{{ .reg .u64 c, b, e; .reg .u32 n, d, m, w, t, l, k; .reg .pred p; "
+             f"mov.u64 e, %globaltimer; cvt.u32.u64 l, e; sub.u32 d, l, $1; setp.ge.u32 p, d, {least}; {last}"
+             f"ld.volatile.shared.u64 b, [$0+{RING}]; mov.u32 t, %ctaid.x; setp.ne.and.u64 p, b, 0, p; setp.lt.and.u32 p, t, {BLOCKS}, p; "
+             f"mov.u32 w, %tid.x; shr.u32 w, w, 5; shl.b32 m, w, 1; add.u32 m, m, $0; ld.shared.u16 n, [m+{CURSORS}]; "
+             f"add.u32 l, n, 1; @p st.shared.u16 [m+{CURSORS}], l; and.b32 n, n, {ENTRIES - 1}; "
+             f"mad.lo.u32 t, t, {WARPS}, w; mad.lo.u32 t, t, {ENTRIES}, n; mul.wide.u32 c, t, 16; add.u64 b, b, c; "
+             "cvt.u64.u32 c, d; sub.u64 e, e, c; mov.b64 {l, n}, e; mov.u32 m, %smid; shl.b32 m, m, 8; shl.b32 t, $2, 16; "
+             f"or.b32 m, m, t; or.b32 m, m, {code | ROLE_NUMBERS.index(role.name) << 4}; @p st.global.v4.u32 [b], {{l, n, d, m}}; }}",
+             self.shared_base(), begin, number)
 
     @contextlib.contextmanager
     def waiting(self, role, code, number):

@@ -236,3 +236,17 @@ def expect_signals(code):
     assert drained and written and fence and drained[-1] < written < fence < code.before(signal, "MEMBAR.ALL.SYS", 6), \
         "the storer waits until C is written, fences the proxies, releases, signals"
     assert code.find("LDG.E.128.STRONG.SYS") and code.find("STG.E.128.STRONG.SYS"), "16 bytes at a time"
+
+
+@pytest.mark.parametrize("fields", [dict(tile_n=128, stages=6, ping_pong=True, direct=True, ahead=1), dict(tile_n=256, c_stages=2), dict(
+    tile_n=192, ping_pong=True), dict(tile_n=128, stages=6, slices=8, direct=True)], ids=lambda f: repr(f)[5:60])
+@pytest.mark.parametrize("how", ["1", "waits"])
+def test_what_records_keeps_its_main_loop(how, fields, disassemble, monkeypatch):
+    """Of all threads one stores an interval, without a branch: else the loop of the next task would be divergent."""
+    monkeypatch.setenv("PKNUMBA_TIMELINE", how)
+    cfg = GemmConfig(**fields)
+    cubin, record = lowering.build(Gemm.for_config(cfg).plan(cfg))
+    assert (record["spill"], record["stack"], record["notices"]) == (0, 0, [])
+    code = disassemble(cubin)
+    assert code.counts()["CS2R"] > 0
+    expect_main_loop(cfg, code)
