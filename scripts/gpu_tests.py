@@ -150,7 +150,7 @@ def main(argv=None):
     p.add_argument("--only", nargs="+", metavar="WORD", help="jobs whose names contain one of these words")
     p.add_argument("--calls", type=int, default=100, help="calls of each program of many calls; 0: leave them out (default 100)")
     p.add_argument("--at-once", type=int, default=6, help="files of tests that share a card (default 6)")
-    p.add_argument("--limit", type=float, default=240, help="seconds that a job may take (default 240)")
+    p.add_argument("--limit", type=float, default=600, help="seconds that a job may take (default 600)")
     p.add_argument("--seconds", type=float, default=3600, help="seconds for all of them; what does not fit is not started (default 3600)")
     p.add_argument("--cards", type=int, help="how many to use (default: all that CUDA_VISIBLE_DEVICES leaves)")
     p.add_argument("--out", type=Path, default=Path("gpu-tests"), help="folder of the logs (default gpu-tests)")

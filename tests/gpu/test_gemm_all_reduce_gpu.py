@@ -258,13 +258,20 @@ def under_mps(size, program, seconds, calls=1000):
     if not shutil.which("nvidia-cuda-mps-control"):
         pytest.skip("no nvidia-cuda-mps-control")
     torch.cuda.init()
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     command = ["bash", str(ROOT / "scripts" / "mps"), "run", "-n", str(size), "--", sys.executable, "-W", "ignore",
                str(ROOT / "tests" / "gpu" / program), "--calls", str(calls)]
-    packages = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    code, out = bounded(command, {**os.environ, "PATH": path, "PYTHONPATH": packages}, seconds)
+    code, out = bounded(command, environment(), seconds)
     print(out[-3000:])
     assert code == 0 and out.count("PASS") == 1, out[-3000:]
+
+
+def environment(**more):
+    """Of a program that a test starts: without what conftest.py sets for ranks as threads. Of 32 connections for each process MPS has too
+    few for four."""
+    packages = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    kept = {k: v for k, v in os.environ.items() if k not in ("CUDA_MODULE_LOADING", "CUDA_DEVICE_MAX_CONNECTIONS")}
+    return {**kept, "PYTHONPATH": packages, "PATH": path, **more}
 
 
 def bounded(command, env, seconds):

@@ -1,6 +1,5 @@
 """The pipelines of scripts/ and kernels compiled ahead of time, on a GPU."""
 
-import os
 import shutil
 import sys
 import tempfile
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_gemm_all_reduce_gpu import bounded
+from .test_gemm_all_reduce_gpu import bounded, environment
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -42,12 +41,6 @@ class Forbidden:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Forbidden())
 """
-
-
-def environment(**more):
-    packages = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**os.environ, "PYTHONPATH": packages, "PATH": path, **more}
 
 
 def passes(*command, seconds=80, **env):
