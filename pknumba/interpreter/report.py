@@ -113,8 +113,14 @@ def deadlock(blocked, alive, queued):
     rows = [waiting(t) for t in order]
     lines = [f"deadlock: {len(rows)} of {alive} tasks wait and nothing is in flight."]
     for launch, blocks in queued:
+        card, late = launch.session.card_sms, f"block{'s' if len(blocks) > 1 else ''} {names(map(str, blocks), 4)}"
+        if card is not None and (launch.resident is None or launch.running + launch.cluster <= launch.resident):
+            lines.append(f"  rank {launch.rank} launch {launch.name}: {launch.running} of its {launch.grid} blocks run, and {late} cannot "
+                         f"start: the {card} SMs of the card are taken by all ranks' blocks, which wait. Start first what is waited for, "
+                         "or launch no more blocks than there is surely room for.")
+            continue
         lines.append(f"  rank {launch.rank} launch {launch.name}: the grid cannot be resident. {launch.resident} of its "
-                     f"{launch.grid} blocks fit at once and block{'s' if len(blocks) > 1 else ''} {names(map(str, blocks), 4)} "
+                     f"{launch.grid} blocks fit at once and {late} "
                      f"cannot start before another ends. Launch no more than {launch.resident} blocks.")
     begun = [getattr(task.waiting, "begun", _never)(task) for task in order]
     if len(rows) > 8 and 0 < sum(begun) < len(rows):

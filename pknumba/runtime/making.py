@@ -11,7 +11,7 @@ from ..errors import ConfigError, UnsupportedError
 __all__ = ["mpi_world", "local_world", "torch_world"]
 
 #: Options of an interpreter session; a world on GPUs takes and ignores them, so that one script runs on both.
-_SESSION_OPTIONS = ("seed", "policy", "completion", "races", "max_switches", "watchdog", "trace", "schedule", "time")
+_SESSION_OPTIONS = ("seed", "policy", "completion", "races", "max_switches", "watchdog", "trace", "schedule", "time", "card_sms")
 _OPTIONS = ("num_sms", "device", "wait_limit_s", "host_limit_s", "node_size", "engine")
 
 
@@ -68,6 +68,9 @@ def local_world(cls, size, executor, options):
     if size > 1 and executor != "interpreter":
         ranks_as_threads()                      # before anybody asks for a GPU: CUDA reads its environment once, when it starts
     executor = _choose_executor(executor, None)
+    card = session.get("card_sms") if executor == "interpreter" else None
+    if card is not None and own["num_sms"] is None:
+        own["num_sms"] = max(1, card // size)   # as ranks that are threads share a GPU
     crew = Threads(own["host_limit_s"]) if executor == "gpu" else Sessions(session)
     hub, layout = Hub(size, crew.block), nodes.local_layout(size, own)
 
@@ -77,7 +80,7 @@ def local_world(cls, size, executor, options):
         def make_here(part):
             group = layout.groups[layout.node_of(rank)]
             if executor == "interpreter":
-                return Cpu(part, crew if len(group) == size else PartSessions(crew, group), own["num_sms"])
+                return Cpu(part, crew if len(group) == size else PartSessions(crew, group), own["num_sms"], sharing=card is not None)
             from .on_gpu import Gpu
             return Gpu(part, False, rank, own["device"], own["num_sms"], own["wait_limit_s"], whole=link)
         if len(layout.groups) > 1:

@@ -100,14 +100,16 @@ class Cpu:
         sessions: the process's Sessions.
         num_sms: how many blocks are resident at once.
         heap: interpreter.mpi's shared heap, where ranks are processes.
+        sharing: whether the session's ranks share a card (``card_sms``).
     """
 
-    device, stream, sharing, crowded = None, 0, False, False
+    device, stream = None, 0
     limit_s = 0
     error_record = abort_word = abort_table = 0
     word = ctypes.c_uint32(0)
 
-    def __init__(self, link, sessions, num_sms=None, heap=None):
+    def __init__(self, link, sessions, num_sms=None, heap=None, sharing=False):
+        self.sharing = self.crowded = sharing
         self.link, self.sessions, self.num_sms = link, sessions, usual_sms() if num_sms is None else num_sms
         self.heap, self.memory = heap, HostMemory(link) if heap is None else HeapMemory(link, heap)
 
