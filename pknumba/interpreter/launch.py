@@ -144,14 +144,14 @@ class Launch:
     def _room(self):
         """Whether a cluster more may run, of those that fit at once and on the card that ranks share."""
         own = self.resident is None or self.running + self.cluster <= self.resident
-        return own and (self.session.card_sms is None or self.session.occupied + self.cluster <= self.session.card_sms)
+        return own and self.session.card.room(self.cluster)
 
     def admit(self):
         """Start queued blocks as long as there is room."""
         while self.queued and self._room():
             blocks, self.queued = self.queued[:self.cluster], self.queued[self.cluster:]
             self.running += self.cluster
-            self.session.occupied += self.cluster
+            self.session.card.occupied += self.cluster
             for task in (t for block in blocks for t in block.tasks):
                 if self._clock is not None:
                     task.begin(self._clock)
@@ -166,8 +166,7 @@ class Launch:
         self.live -= 1
         if all(b.live == 0 for b in block.mates()):         # they leave together
             self.running -= self.cluster
-            self.session.occupied -= self.cluster
-            self.admit() if self.session.card_sms is None else self.session.admit()
+            self.session.card.left(self, self.session)
         self.check_end()
 
     def leave(self):

@@ -9,6 +9,7 @@ from greenlet import GreenletExit, getcurrent
 from ..errors import ConfigError, ContractError, DeadlockError, HangError
 from . import report
 from .blas import one_blas_thread
+from .card import Card
 from .clocks import Components, join
 from .history import History
 from .launch import Launch
@@ -33,11 +34,10 @@ class Session(History):
         schedule: [(label, steps)], as ``.schedule()`` gives it: repeat it, as far as it can be followed; `policy` then does nothing.
         time: VirtualTime: whoever is earliest goes next, policy and completion do nothing.
         heap: SharedHeap of ranks in other processes (turns race checking off).
-        card_sms: SMs of one card that all ranks of this process share: no more blocks run at once, and which rank's comes next where one
-            ends is drawn; None: every rank has a card of its own. At least as many as the largest cluster has blocks.
+        card_sms: SMs of one card that all ranks share: no more blocks run at once, and whose comes next where one ends is drawn.
 
     Attributes:
-        switches, operations, accesses: how much work was done. occupied: how many blocks run now.
+        switches, operations, accesses: how much work was done.
         reproduce: the line that failures end with; the world may set it.
     """
 
@@ -45,9 +45,6 @@ class Session(History):
                  heap=None, schedule=None, time=None, card_sms=None):
         if time is not None and heap is not None:
             raise ConfigError("session: virtual time over several processes. One clock orders all ranks. Use World.local.")
-        if card_sms is not None and (type(card_sms) is not int or card_sms < 1 or heap is not None):
-            raise ConfigError(f"session: card_sms = {card_sms!r}. It is how many SMs the ranks of one process share, at least 1. Use "
-                              "World.local.", card_sms=card_sms)
         super().__init__(trace, time)
         self.seed, self.policy, self.completion = seed, policy, completion
         self.races, self.max_switches, self.watchdog, self.heap = races and heap is None, max_switches, watchdog, heap
@@ -55,8 +52,8 @@ class Session(History):
         self._replayed = schedule
         self.queue = self._new_queue()
         self.components, self.memory = Components(), Memories()
-        self.switches = self.operations = self.accesses = self.occupied = 0
-        self.card_sms = card_sms
+        self.switches = self.operations = self.accesses = 0
+        self.card = Card(card_sms, heap is None)
         self.blocked, self.tasks, self.launches, self.adders = {}, {}, {}, {}
         self.hub, self.closing, self.world_size = None, False, 1
         self._streams, self._published, self._reproduce, self._waiting_hosts = {}, {}, None, []
@@ -130,8 +127,7 @@ class Session(History):
 
     @property
     def reproduce(self):
-        options = f'executor="interpreter", seed={self.seed}, policy="{self.policy}", completion="{self.completion}"'
-        options += "" if self.card_sms is None else f", card_sms={self.card_sms}"
+        options = f'executor="interpreter", seed={self.seed}, policy="{self.policy}", completion="{self.completion}"{self.card.told}'
         if self.heap is not None and not self._reproduce:
             return f"World.mpi({options}) on {self.heap.size} ranks (the order between processes may differ)"
         return self._reproduce or f"World.local({self.world_size}, {options})"
@@ -145,13 +141,6 @@ class Session(History):
         """Make a new task runnable."""
         self.tasks[task] = None
         self.queue.add(task)
-
-    def admit(self):
-        """Blocks have ended on the card that ranks share: others may start."""
-        waiting = [launch for launch in self.launches.values() if launch.queued]
-        self.rng.shuffle(waiting)
-        for launch in waiting:
-            launch.admit()
 
     def wake(self, task):
         """Let a parked task check its condition again."""
@@ -288,7 +277,7 @@ class Session(History):
         for launch in self.launches.values():
             launch.leave()
         self.tasks, self.blocked, self.launches, self._waiting_hosts = {}, {}, {}, []
-        self.queue, self.occupied = self._new_queue(), 0
+        self.queue, self.card.occupied = self._new_queue(), 0
         for memory in self.memory:
             memory.shadow.clear()
             memory.counters.clear()

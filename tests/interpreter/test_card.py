@@ -43,9 +43,9 @@ def test_each_rank_has_a_share(ranks):
 def test_a_session_goes_on_after_a_failure():
     """Room that blocks had when they were stopped is free again."""
     session = World.local(1, executor="interpreter", card_sms=3).session
-    session.occupied = 3
+    session.card.occupied = 3
     session._fail(errors.ContractError("stopped"))
-    assert session.occupied == 0
+    assert session.card.occupied == 0
 
 
 @pytest.mark.parametrize("card_sms", [0, -1, 1.5, "3"])
