@@ -24,11 +24,13 @@ def wait_limit_s():
     return limit
 
 
-def sure_sms(sms, percent):
-    """Of the multiprocessors that MPS tells a rank of, which has that part of a card, those that it has at any time. Where all of a card
-    is promised to as many ranks as it has room for, each was seen to have up to eight fewer (on an H200: 61 of 66, 24 of 32): MPS limits
-    how many a rank has, and does not part them. Where some is left over, all (14 of 14)."""
-    return sms - min(8, sms // 4) if percent * (100 // percent) > 97 else sms
+def sure_sms(sms, percent, ranks):
+    """Of the multiprocessors that MPS tells a rank of, which may have so many percent of a card, those that it has at any time: no more
+    than an equal part. Where all of a card is promised to as many ranks as it has room for, each was seen to have up to eight fewer (on
+    an H200: 61 of 66, 24 of 32): MPS limits how many a rank has, and does not part them. Where some is left over, all (14 of 14)."""
+    part = min(percent, 100 / ranks)
+    equal = int(sms * part / percent)
+    return equal - min(8, equal // 4) if part * (100 // part) > 97 else equal
 
 
 class Gpu:
@@ -82,7 +84,7 @@ class Gpu:
         sharing = sum(uuid == self.info.uuid for uuid, _ in everyone)
         parted = processes and self.info.mps and os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
         self.sharing, self.crowded = sharing > 1, sharing > 1 and not parted
-        share = sure_sms(self.info.sms, float(parted)) if sharing > 1 and parted else self.info.sms
+        share = sure_sms(self.info.sms, float(parted), sharing) if sharing > 1 and parted else self.info.sms
         if self.crowded:
             share = max(1, share // sharing) if self.info.mps or not processes else share
         if sharing > 1 and processes and not self.info.mps and link.rank == 0 and wanted is None:

@@ -21,11 +21,13 @@ def call(world, **more):
     return SimpleNamespace(world=world, given=None, least_sms=lambda: world.cache["least SMs"], **more)
 
 
-@pytest.mark.parametrize("percent, told, sure", [(50, 66, 58), (25, 32, 24), (12, 14, 14), (40, 52, 52), (20, 26, 20), (33.3, 44, 36),
-                                                 (100, 132, 124)])
-def test_sms_that_mps_surely_gives(percent, told, sure):
-    """What a process is told of a device under MPS is its own share: what is left of the card follows from the shares."""
-    assert on_gpu.sure_sms(told, percent) == sure
+@pytest.mark.parametrize("percent, ranks, told, sure", [
+    (50, 2, 66, 58), (25, 4, 32, 24), (12, 8, 14, 14), (40, 2, 52, 52), (20, 5, 26, 20), (33.3, 3, 44, 36), (50, 4, 66, 25),
+    (100, 2, 132, 58), (30, 4, 38, 24), (25, 2, 32, 24)])
+def test_sms_that_mps_surely_gives(percent, ranks, told, sure):
+    """What a process is told of a device under MPS is its own share: what is left of the card follows from the shares. Ranks may be
+    promised more than there is."""
+    assert on_gpu.sure_sms(told, percent, ranks) == sure
 
 
 @pytest.mark.parametrize("size, least, crowded, sure", [(2, 58, False, 58), (2, 66, True, 58), (4, 33, True, 25), (1, 132, True, 132)])
