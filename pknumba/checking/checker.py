@@ -31,6 +31,7 @@ class Plan:
         policies, completions: every policy meets every completion in as many seeds as there are pairs.
         calls: calls in a row, without a barrier. skew: steps that another rank each time comes late.
         changes: fields of the configuration to fix (``size=(m, n, k)`` too, for products).
+        card_sms: SMs of one card that all ranks share (``interpreter.Session``); None: every rank has its own.
     """
 
     worlds: tuple = None
@@ -40,6 +41,7 @@ class Plan:
     calls: int = 3
     skew: int = 40
     changes: dict = field(default_factory=dict)
+    card_sms: int = None
 
     def runs(self, kernel):
         """The runs, a world's after another's. Raises ConfigError for a name that does not exist."""
@@ -67,7 +69,7 @@ def check(kernel, *, toy=None, shrink_s=10.0, limit_s=None, progress=None, max_s
         progress: function of a line of text, called every two seconds; None: lines on standard error.
         max_switches: a run that takes more ends with HangError.
         name: what to call the kernel in the line that reproduces a failure.
-        plan: fields of ``Plan``: worlds, seeds, policies, completions, calls, skew, changes.
+        plan: fields of ``Plan``: worlds, seeds, policies, completions, calls, skew, changes, card_sms.
 
     Returns: Verdict, true if nothing was found. It stops at the first finding; ``verdict.failure`` has it.
 
@@ -104,7 +106,8 @@ def save_first(kernel, folder, toy=None, **plan):
     plan = Plan(**plan)
     run, folder = plan.runs(kernel)[0], Path(folder)
     problem = (toy or toy_of(kernel))(run.world, np.random.default_rng(run.seed), **plan.changes)
-    session = play(kernel, problem, run.world, plan.calls, run.seed, plan.skew, policy=run.policy, completion=run.completion, trace=True)
+    session = play(kernel, problem, run.world, plan.calls, run.seed, plan.skew, policy=run.policy, completion=run.completion, trace=True,
+                   card_sms=plan.card_sms)
     folder.mkdir(parents=True, exist_ok=True)
     title = f"{kernel.__name__}, world {run.world}, seed {run.seed}, {run.policy}, {run.completion}: {problem.text}"
     files = {"timeline.svg": timeline.svg(session.events, title, last=400), "timeline.json": timeline.chrome(session.events)}
@@ -119,7 +122,7 @@ def _player(kernel, problem, run, calls, plan, verdict):
         def named(session):
             session.reproduce = verdict.line(run, calls)
             keep(session)
-        play(kernel, problem, run.world, calls, skew=plan.skew, keep=named, **options)
+        play(kernel, problem, run.world, calls, skew=plan.skew, keep=named, card_sms=plan.card_sms, **options)
     return again
 
 

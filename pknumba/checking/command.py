@@ -26,6 +26,7 @@ def add(commands):
     runs.add_argument("--completion", choices=COMPLETIONS, nargs="+", default=list(COMPLETIONS), help="when copies take effect")
     runs.add_argument("--calls", type=_positive, default=3, help="calls in a row, without a barrier (default 3)")
     runs.add_argument("--skew", type=int, default=40, help="steps that another rank each time comes late (default 40)")
+    runs.add_argument("--card-sms", type=_positive, metavar="N", help="all ranks share a card of so many SMs")
     runs.add_argument("--set", metavar="FIELD=VALUE", nargs="+", default=[], action="extend", type=_field,
                       help="fix fields of the configuration")
     runs.add_argument("--size", type=_positive, nargs=3, metavar=("M", "N", "K"), help="fix the shape of a product")
@@ -55,7 +56,8 @@ def _check(kernel, options):
         changes["size"] = tuple(options.size)
     plan = dict(worlds=tuple(options.world) if options.world else None,
                 seeds=options.seeds if options.seed is None else (options.seed,), policies=tuple(options.policy),
-                completions=tuple(options.completion), calls=options.calls, skew=options.skew, changes=changes)
+                completions=tuple(options.completion), calls=options.calls, skew=options.skew, changes=changes,
+                card_sms=options.card_sms)
     if options.lint:
         found = lint(kernel)
         print(told(found, kernel.__name__))

@@ -192,7 +192,8 @@ def mutate(kernel, *, toy=None, progress=lambda line: None, max_switches=200_000
         r = runs[number]
         make = toy_of(broken) if toy is None else lambda *a, **k: toy(broken, *a, **k)
         problem = make(r.world, np.random.default_rng(r.seed), **plan.changes)
-        play(broken, problem, r.world, plan.calls, r.seed, plan.skew, policy=r.policy, completion=r.completion, max_switches=max_switches)
+        play(broken, problem, r.world, plan.calls, r.seed, plan.skew, policy=r.policy, completion=r.completion, max_switches=max_switches,
+             card_sms=plan.card_sms)
 
     def report(line):
         found.noticed.append(line)

@@ -60,6 +60,7 @@ class Failure:
         graph = self.graph
         lines = [f"{type(error).__name__}: " + (message if graph is None else message.splitlines()[0])]
         if graph is not None:
+            lines += [line for line in message.splitlines() if "cannot start" in line]       # blocks without room
             lines.append(graph.text())
         if isinstance(error, RaceError) and attempt:
             lines.append(self._order())
@@ -152,7 +153,7 @@ class Verdict:
         extra = "".join(f" --set {k}={v}" for k, v in self.plan.changes.items() if k != "size")
         if "size" in self.plan.changes:
             extra += " --size " + " ".join(map(str, self.plan.changes["size"]))
-        for name, value, usual in (("calls", calls, 3), ("skew", self.plan.skew, 40)):
+        for name, value, usual in (("calls", calls, 3), ("skew", self.plan.skew, 40), ("card-sms", self.plan.card_sms, None)):
             extra += f" --{name} {value}" if value != usual else ""
         return (f"python -m pknumba check {self.command} --world {run.world} --seed {run.seed} --policy {run.policy} --completion "
                 f"{run.completion}{extra}")

@@ -30,6 +30,14 @@ def test_finding(capsys, tmp_path):
     assert again == 1 and text.split("RaceError")[1][:200]
 
 
+def test_a_card_that_ranks_share(capsys):
+    """Blocks that need all others at once find no room; the line that reproduces it says so."""
+    run_of = "--world", "3", "--seed", "0", "--card-sms", "6"
+    status, out, _ = run("gemm_reduce_scatter", *run_of, "--shrink", "0", capsys=capsys)
+    assert status == 1 and "cannot start: the 6 SMs of the card are taken" in out and out.rstrip().endswith("--card-sms 6")
+    assert run("gemm_reduce_scatter", *run_of[:-1], "12", capsys=capsys)[0] == run("gemm_all_reduce", *run_of, capsys=capsys)[0] == 0
+
+
 @pytest.mark.parametrize("arguments, words", [
     (["gem"], "no operator gem. Did you mean gemm? There are"), (["nowhere.py:X"], "no file nowhere.py"),
     ([f"{KERNELS}:Nothing"], "Its classes: Copy"), (["gemm", "--set", "depth=3"], "no field 'depth'"),
