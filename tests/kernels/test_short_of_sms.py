@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pknumba import (AllGatherGemmConfig, MoeConfig, RingAttentionConfig, UlyssesAttentionConfig, World, all_gather_gemm, errors,
-                     moe_dispatch_gemm, ring_attention, ulysses_attention)
+                     interpreter, moe_dispatch_gemm, ring_attention, ulysses_attention)
 from pknumba.kernels import AllGatherGemm, MoeDispatchGemm, RingAttention, UlyssesAttention
 from pknumba.templates.call import InterpretedCall
 
@@ -40,6 +40,21 @@ class Short(InterpretedCall):
 def run(kernel, seed):
     """What the operator gives on each rank."""
     return World.local(WORLD, executor="interpreter", num_sms=SMS, seed=seed).run(lambda world: np.array(CALLS[kernel](world)))
+
+
+def test_next_calls_take_the_room():
+    """More blocks of four ranks than a card has SMs: those of ranks that are ahead take the room that the late one's leave, and wait."""
+    rows = RNG.integers(-1, 2, (1, 4, 100, 64)).astype("float16")
+
+    def main(world):
+        for call in range(4):
+            interpreter.rest(60 if call % 4 == world.rank else 0)
+            ring_attention(world, rows, rows, rows, causal=True, rows=400, config=RingAttentionConfig(**TINY))
+        return True
+    options = dict(executor="interpreter", num_sms=8, races=False)
+    with pytest.raises(errors.DeadlockError, match="cannot start: the 16 SMs of the card are taken"):
+        World.local(4, card_sms=16, **options).run(main)
+    assert all(World.local(4, card_sms=32, **options).run(main))
 
 
 @pytest.mark.parametrize("kernel", CALLS, ids=lambda kernel: kernel.__name__)
