@@ -24,7 +24,7 @@ from pknumba import GemmConfig, gemm
 from pknumba.config import best
 
 SHAPES = [(8192, 8192, 4096), (4096, 4096, 2048), (2048, 2048, 1024), (16384, 16384, 8192)]
-#: Communicating SMs that are tried, beside the configuration that a call chooses; and tiles of SMs that do both.
+#: Communicating SMs that are tried, beside the configuration that a call chooses; and, with --tiles, tiles of SMs that do both.
 COMM_SMS = (4, 8, 16, 24)
 _USUAL = dict(tile_m=128, tile_n=192, stages=4, c_stages=3, ping_pong=True)
 _WIDE = dict(tile_m=128, tile_n=256, stages=4, c_stages=2)
@@ -51,7 +51,12 @@ def configurations(world, op, shape, comm_sms, tiles):
     return {**configs, "chosen": None}
 
 
-def kernels(shapes, ops, comm_sms, tiles=TILES):
+def tiles_of(args):
+    """Tiles that the flags ask for: kernels of all of them take a minute to compile."""
+    return TILES if args.tiles else {}
+
+
+def kernels(shapes, ops, comm_sms, tiles):
     """What ``cases`` calls, as ``ahead`` compiles it; not gemm_all_to_all, whose kernel follows from the axes."""
     world, size = SimpleNamespace(num_sms=132), int(os.environ.get("OMPI_COMM_WORLD_SIZE", "2"))
     for shape, op in product(shapes, [op for op in ops if op != "gemm_all_to_all"]):
@@ -113,13 +118,13 @@ def written(world, op, shape, args, times, configs, worst, tried, more):
     print("   ", {name: round(t, 1) for name, t in medians.items()}, flush=True)
 
 
-def cases(world, args, budget, shapes=SHAPES, comm_sms=None, tiles=TILES, others=None):
+def cases(world, args, budget, shapes=SHAPES, comm_sms=None, others=None):
     """Every operator on every shape that the flags name. Returns whether all were right.
 
     Args:
-        comm_sms: as the flags say if None. tiles, others: as in ``case``, of which operators have some.
+        comm_sms: as the flags say if None. others: as in ``case``, of which operators have some.
     """
-    right, numbers = True, args.comm_sms if comm_sms is None else comm_sms
+    right, numbers, tiles = True, args.comm_sms if comm_sms is None else comm_sms, tiles_of(args)
     for shape, op in product(shapes, args.ops):
         name = f"{op} {'x'.join(map(str, shape))}"
         if args.only in name and (not others or op in others.operators):
@@ -132,6 +137,7 @@ def flags(p):
     p.add_argument("--ops", nargs="+", choices=FUSED, default=list(FUSED))
     p.add_argument("--pause", type=float, default=0.0, help="seconds that cards rest before each timed batch of fused operators")
     p.add_argument("--comm-sms", nargs="*", type=int, default=COMM_SMS, help="numbers of communicating SMs to try")
+    p.add_argument("--tiles", action="store_true", help="try other tiles of SMs that do both, too: a minute more to compile")
     p.add_argument("--seconds", type=float, default=4.0, help="for the timed rounds of a case of fused operators, about")
 
 
@@ -141,7 +147,8 @@ def main():
     flags(p)
     args = p.parse_args()
     wanted = [shape for shape in SHAPES if any(args.only in f"{op} {'x'.join(map(str, shape))}" for op in args.ops)]
-    return beside_nccl(lambda world: cases(world, args, protocol.Budget(args.budget)), kernels(wanted, args.ops, args.comm_sms))
+    ahead_of_it = kernels(wanted, args.ops, args.comm_sms, tiles_of(args))
+    return beside_nccl(lambda world: cases(world, args, protocol.Budget(args.budget)), ahead_of_it)
 
 
 if __name__ == "__main__":

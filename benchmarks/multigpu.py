@@ -24,8 +24,8 @@ from ranks import beside_nccl
 
 FIRST = [(8192, 8192, 4096)]
 LARGE = [(4096, 4096, 2048), (16384, 16384, 8192), (2048, 2048, 1024), (32768, 32768, 16384)]
-#: What is tried there beside what calls choose: more takes a minute to compile.
-TRIED = dict(comm_sms=(16,), tiles={})
+#: Numbers of communicating SMs that are tried there.
+SOME = (16,)
 #: Part -> (share of the time left when it starts, function (world, args, budget) -> whether results were right).
 PARTS = {
     "fused": (0.15, partial(against_nccl.cases, shapes=FIRST)),
@@ -33,16 +33,16 @@ PARTS = {
     "attention": (0.33, attention_nccl.cases),
     "experts": (0.2, moe_nccl.cases),
     "collectives": (0.35, collectives_nccl.cases),
-    "large": (0.55, partial(against_nccl.cases, shapes=LARGE, **TRIED)),
+    "large": (0.55, partial(against_nccl.cases, shapes=LARGE, comm_sms=SOME)),
     "micro": (0.4, micro.cases),
     "symmetric": (1.0, symmetric.cases),
 }
 #: Part -> function (args) -> kernels that are compiled ahead.
 KERNELS = {
-    "fused": lambda args: against_nccl.kernels(FIRST, args.ops, args.comm_sms),
+    "fused": lambda args: against_nccl.kernels(FIRST, args.ops, args.comm_sms, against_nccl.tiles_of(args)),
     "attention": lambda args: attention_nccl.kernels(),
-    "large": lambda args: against_nccl.kernels(LARGE, args.ops, **TRIED),
-    "symmetric": lambda args: symmetric.kernels(),
+    "large": lambda args: against_nccl.kernels(LARGE, args.ops, SOME, against_nccl.tiles_of(args)),
+    "symmetric": symmetric.kernels,
 }
 
 

@@ -107,9 +107,9 @@ class Others:
         return {name: partial(kind, op)}
 
 
-def kernels():
+def kernels(args):
     """What is called, as ``ahead`` compiles it."""
-    return against_nccl.kernels(SHAPES, Others.operators, ())
+    return against_nccl.kernels(SHAPES, Others.operators, (), against_nccl.tiles_of(args))
 
 
 def cases(world, args, budget):
@@ -125,7 +125,7 @@ def main():
     against_nccl.flags(p)
     p.set_defaults(rounds=20)
     args = p.parse_args()
-    return beside_nccl(lambda world: cases(world, args, protocol.Budget(args.budget)), kernels())
+    return beside_nccl(lambda world: cases(world, args, protocol.Budget(args.budget)), kernels(args))
 
 
 if __name__ == "__main__":
