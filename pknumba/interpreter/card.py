@@ -23,11 +23,16 @@ class Card:
         """Whether so many more may run."""
         return self.sms is None or self.occupied + blocks <= self.sms
 
+    def take(self, blocks):
+        """So many more run."""
+        self.occupied += blocks
+
     def left(self, launch, session):
         """Blocks of a launch have ended: others may start, on a card that is shared those of any rank, in an order that is drawn."""
         self.occupied -= launch.cluster
-        waiting = [launch] if self.sms is None else [each for each in session.launches.values() if each.queued]
+        waiting = [launch]
         if self.sms is not None:
+            waiting = [each for each in session.launches.values() if each.queued]
             session.rng.shuffle(waiting)
         for each in waiting:
             each.admit()

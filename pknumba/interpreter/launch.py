@@ -151,7 +151,7 @@ class Launch:
         while self.queued and self._room():
             blocks, self.queued = self.queued[:self.cluster], self.queued[self.cluster:]
             self.running += self.cluster
-            self.session.card.occupied += self.cluster
+            self.session.card.take(self.cluster)
             for task in (t for block in blocks for t in block.tasks):
                 if self._clock is not None:
                     task.begin(self._clock)

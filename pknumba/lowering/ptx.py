@@ -8,7 +8,7 @@ from numba.cuda import cgutils, types
 from ..tiles import HEADER
 from . import sites, variant
 from .declare import need
-from .recording import CONTEXT, ROLE_NUMBERS, Recording
+from .recording import CONTEXT, LANES, ROLE_NUMBERS, Recording
 from .types import F32, I32, I64
 
 #: Where values are written that nobody reads, so that the assembler computes them there and then.
@@ -18,8 +18,7 @@ PIN = HEADER - 8
 POINTER, PEERS, PITCH, ROWS, COLS, WORLD, RANK, MULTICAST, TABLES, MAPS = 0, 8, 16, 24, 28, 32, 36, 40, 48, 128
 #: Byte offsets in the parameter of counters: own counters, the table of every rank's, world size, rank.
 OWN, TABLE, COUNTERS_WORLD, COUNTERS_RANK = 0, 8, 16, 20
-#: Byte offsets in the launch context (device memory).
-#: A limit of 0 means no limit.
+#: Byte offsets in the launch context (device memory). A limit of 0 means no limit.
 ERROR, ABORT, LIMIT, CONTEXT_RANK, CONTEXT_SIZE, EPOCH, NUMBER = 0, 8, 16, 24, 28, 32, 36
 #: Words of the error record (pinned host memory), and its first word once it is complete.
 MAGIC = 1611526157
@@ -143,6 +142,10 @@ class Ptx(Recording):
         """A field of a by-value parameter: its generic address lies in the parameter bank."""
         return self(f"ld.{'b64' if ty is I64 else 'b32'} $0, [$1+{offset}];", address, out=[ty], pure=True)
 
+    def of_rank(self, table, rank):
+        """A rank's address, of a table of all ranks'."""
+        return self.field(I64, self.b.add(table, self.wide(self.b.shl(rank, self.const(3)))), 0)
+
     def tensor_map(self, address, tensor, box, swizzle):
         """Address of the tensor's map for boxes of that shape."""
         return self.b.add(address, self.const(MAPS + 128 * _slot(BOXES, tensor, box, swizzle), I64))
@@ -210,7 +213,7 @@ class Ptx(Recording):
         """``with p.leader(scope)``: one thread of the worker."""
         if scope == "thread":
             return contextlib.nullcontext()
-        rank = self.b.and_(self.thread(), self.const({"warpgroup": 127, "warp": 31}[scope]))
+        rank = self.b.and_(self.thread(), self.const(LANES[scope]))
         return self.b.if_then(self.b.icmp_unsigned("==", rank, self.const(0)))
 
     @contextlib.contextmanager
@@ -263,13 +266,12 @@ class Ptx(Recording):
         at, (all_p, any_p, all_q) = f"${seen + 1}", votes
         if not variant.bounded():
             text = f"{{ .reg .pred p; {declare} mov.u32 $0, 1; AGAIN: {poll} {all_p} @!p bra AGAIN; {after} }}"
-            out = self(text, base, *args, out=[I32] * (1 + seen))
-            return [out] if not seen else [self.b.extract_value(out, i) for i in range(1 + seen)]
-        text = (f"{{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s; {declare} mov.u64 t, %globaltimer; "
-                f"ld.shared.u64 c, [{at}+{CONTEXT}]; ld.global.u64 l, [c+{LIMIT}]; sub.u64 l, l, 1; ld.global.u64 a, [c+{ABORT}]; "
-                f"mov.u32 $0, 1; AGAIN: {poll} {all_p} @p bra DONE; ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; "
-                f"{any_p} @p bra GONE; mov.u64 u, %globaltimer; sub.u64 u, u, t; setp.lt.u64 q, u, l; {all_q} @q bra AGAIN; "
-                f"GONE: mov.u32 $0, 0; DONE: {after} }}")
+        else:
+            text = (f"{{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s; {declare} mov.u64 t, %globaltimer; "
+                    f"ld.shared.u64 c, [{at}+{CONTEXT}]; ld.global.u64 l, [c+{LIMIT}]; sub.u64 l, l, 1; ld.global.u64 a, [c+{ABORT}]; "
+                    f"mov.u32 $0, 1; AGAIN: {poll} {all_p} @p bra DONE; ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; "
+                    f"{any_p} @p bra GONE; mov.u64 u, %globaltimer; sub.u64 u, u, t; setp.lt.u64 q, u, l; {all_q} @q bra AGAIN; "
+                    f"GONE: mov.u32 $0, 0; DONE: {after} }}")
         out = self(text, base, *args, out=[I32] * (1 + seen))
         return [out] if not seen else [self.b.extract_value(out, i) for i in range(1 + seen)]
 

@@ -15,6 +15,8 @@ TIMELINE, RING = 48, HEADER - 16
 #: The ring: entries of 16 bytes of each warp, warps of each block, blocks. An interval is its begin (64 bits of nanoseconds), its length,
 #: and code | role << 4 | SM << 8 | number << 16.
 ENTRIES, WARPS, BLOCKS = 512, 16, 264
+#: Bits of a thread's number that say which of its worker it is.
+LANES = {"warp": 31, "warpgroup": 127}
 ROLE_NUMBERS = ("", "loader", "consumer", "storer", "communicator")
 
 
@@ -51,8 +53,8 @@ class Recording:
         All threads go the same way, and one of them stores: after a branch on a thread's number the assembler would take the loop of the
         next task for divergent, and put wgmma's descriptors through ordinary registers.
         """
-        last = {"thread": "", "warp": "mov.u32 k, %tid.x; and.b32 k, k, 31; setp.eq.and.u32 p, k, 0, p; ",
-                "warpgroup": "mov.u32 k, %tid.x; and.b32 k, k, 127; setp.eq.and.u32 p, k, 0, p; "}[role.scope]
+        lanes = LANES.get(role.scope)
+        last = f"mov.u32 k, %tid.x; and.b32 k, k, {lanes}; setp.eq.and.u32 p, k, 0, p; " if lanes else ""
         self(f"{{ .reg .u64 c, b, e; .reg .u32 n, d, m, w, t, l, k; .reg .pred p; "
              f"mov.u64 e, %globaltimer; cvt.u32.u64 l, e; sub.u32 d, l, $1; setp.ge.u32 p, d, {least}; {last}"
              f"ld.volatile.shared.u64 b, [$0+{RING}]; mov.u32 t, %ctaid.x; setp.ne.and.u64 p, b, 0, p; setp.lt.and.u32 p, t, {BLOCKS}, p; "

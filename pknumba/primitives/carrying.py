@@ -21,7 +21,7 @@ def _base(p, tensor_at, row, peer):
     start, pitch = p.tensor(tensor_at, "pointer", "pitch")
     if peer is not None:
         table, = p.tensor(tensor_at, "peers")
-        start = p.field(p.i64, p.b.add(table, p.wide(p.b.shl(peer, p.const(3)))), 0)
+        start = p.of_rank(table, peer)
     return p.b.add(start, p.b.mul(p.wide(row), pitch))
 
 

@@ -78,13 +78,10 @@ def await_all(counters, first, step, value):
 @await_all.lowering
 def _(counters, first, step, value):
     def emit(p, counters_at, first, step, value):
-        begin = p.stamp() if p.recording else None
-        for rank in _ranks(p, p.parameter(p.i32, counters_at, 16)):
-            number = p.b.add(first, p.b.mul(rank, step))
-            _until(p, counters, counters_at, number, value)
-        p("bar.warp.sync 0xffffffff;")
-        if begin is not None:
-            p.record(counters.role, p.COUNTER_WAIT, begin, first, p.WORTH)
+        with p.waiting(counters.role, p.COUNTER_WAIT, first):
+            for rank in _ranks(p, p.parameter(p.i32, counters_at, 16)):
+                _until(p, counters, counters_at, p.b.add(first, p.b.mul(rank, step)), value)
+            p("bar.warp.sync 0xffffffff;")
     return emit
 
 
@@ -138,13 +135,10 @@ def await_blocks(counters, first, count, value):
 @await_blocks.lowering
 def _(counters, first, count, value):
     def emit(p, counters_at, first, count, value):
-        begin = p.stamp() if p.recording else None
-        with p.when(p.b.icmp_signed("<", p.lane(), count)):
-            number = p.b.add(first, p.lane())
-            _until(p, counters, counters_at, number, value)
-        p("bar.warp.sync 0xffffffff;")
-        if begin is not None:
-            p.record(counters.role, p.COUNTER_WAIT, begin, first, p.WORTH)
+        with p.waiting(counters.role, p.COUNTER_WAIT, first):
+            with p.when(p.b.icmp_signed("<", p.lane(), count)):
+                _until(p, counters, counters_at, p.b.add(first, p.lane()), value)
+            p("bar.warp.sync 0xffffffff;")
     return emit
 
 

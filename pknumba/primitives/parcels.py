@@ -66,7 +66,7 @@ def _(inbox, source, number, box, call, arrived, slot, peer, row, rows):
         far = packet_place(p, call, world, rank, _pieces(p, box), number, row, rows)
         for turn in p.loop(p.b.sub(world, p.const(1)) if every else p.const(1)):
             target = _after(p, rank, turn, world) if every else peer
-            inbox = p.field(p.i64, p.b.add(table, p.wide(p.b.shl(target, p.const(3)))), 0)
+            inbox = p.of_rank(table, target)
             store_packets(p, p.b.add(inbox, far), words, call, inside(p, left))
     return emit
 

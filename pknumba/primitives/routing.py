@@ -17,7 +17,7 @@ def _start(p, tensor_at, peer=None):
     """Address of this rank's tensor, or of a peer's."""
     if peer is None:
         return p.tensor(tensor_at, "pointer")[0]
-    return p.field(p.i64, p.b.add(p.tensor(tensor_at, "peers")[0], p.wide(p.b.shl(peer, p.const(3)))), 0)
+    return p.of_rank(p.tensor(tensor_at, "peers")[0], peer)
 
 
 def _integer(p, start, number):

@@ -27,7 +27,7 @@ def _address(p, table, number):
 def _peer(p, counters_at, peer):
     """Address of a rank's counters."""
     table = p.parameter(p.i64, counters_at, 8)
-    return p.field(p.i64, p.b.add(table, p.wide(p.b.shl(peer, p.const(3)))), 0)
+    return p.of_rank(table, peer)
 
 
 def check_number(p, counters, counters_at, number):

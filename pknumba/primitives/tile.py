@@ -179,7 +179,7 @@ def _row_places(p, tensor_at, coord, rows, peer=None):
     b, c, thread = p.b, p.const, p.thread()
     base, peers, pitch, height, width = p.tensor(tensor_at, "pointer", "peers", "pitch", "rows", "cols")
     if peer is not None:
-        base = p.field(p.i64, b.add(peers, p.wide(b.shl(peer, c(3)))), 0)
+        base = p.of_rank(peers, peer)
     line = b.add(base, b.mul(p.wide(coord[0]), pitch))
     first = b.add(p.scale(coord[1], rows), b.add(b.and_(b.lshr(thread, c(1)), c(48)), b.and_(b.lshr(thread, c(2)), c(7))))
     for slot in range(rows // 32):

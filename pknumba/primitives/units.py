@@ -144,7 +144,7 @@ class Units:
             start, = p.tensor(tensor_at, "pointer")
         else:
             table, = p.tensor(tensor_at, "peers")
-            start = p.field(p.i64, p.b.add(table, p.wide(p.b.shl(peer, p.const(3)))), 0)
+            start = p.of_rank(table, peer)
         return p.b.add(start, p.b.mul(p.wide(slot), p.parameter(p.i64, tensor_at, STEP)))
 
     def multicast(self, p, tensor_at, slot):

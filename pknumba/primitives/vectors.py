@@ -109,4 +109,4 @@ class Vectors:
 def base_of(p, tensor_at, peer):
     """Address of a rank's tensor."""
     table, = p.tensor(tensor_at, "peers")
-    return p.field(p.i64, p.b.add(table, p.wide(p.b.shl(peer, p.const(3)))), 0)
+    return p.of_rank(table, peer)

@@ -24,13 +24,18 @@ def wait_limit_s():
     return limit
 
 
+def spared(sms):
+    """Of multiprocessors that are all promised to ranks of one card, those that a rank has at any time: up to eight fewer."""
+    return sms - min(8, sms // 4)
+
+
 def sure_sms(sms, percent, ranks):
     """Of the multiprocessors that MPS tells a rank of, which may have so many percent of a card, those that it has at any time: no more
     than an equal part. Where all of a card is promised to as many ranks as it has room for, each was seen to have up to eight fewer (on
     an H200: 61 of 66, 24 of 32): MPS limits how many a rank has, and does not part them. Where some is left over, all (14 of 14)."""
     part = min(percent, 100 / ranks)
     equal = int(sms * part / percent)
-    return equal - min(8, equal // 4) if part * (100 // part) > 97 else equal
+    return spared(equal) if part * (100 // part) > 97 else equal
 
 
 class Gpu:

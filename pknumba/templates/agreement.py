@@ -45,8 +45,9 @@ def sure_sms(world):
     """Of ``least_sms``, those that a rank has at any time: up to eight fewer where nothing parts a card among its ranks. (What MPS surely
     gives a rank is ``num_sms`` already.)"""
     if "sure SMs" not in world.cache:
+        from ..runtime.on_gpu import spared
         least, alone = least_sms(world), world.size == 1 or links(world)
-        world.cache["sure SMs"] = least if alone or not any(world.allgather(world.crowded)) else least - min(8, least // 4)
+        world.cache["sure SMs"] = least if alone or not any(world.allgather(world.crowded)) else spared(least)
     return world.cache["sure SMs"]
 
 

@@ -5,10 +5,11 @@ from collections import namedtuple
 import numpy as np
 
 from pknumba.checking.heads import exact_heads
+from pknumba.templates import attending
 
 from .products import DTYPES
 
-__all__ = ["Expected", "definition", "heads", "exact_heads", "part", "assert_attention"]
+__all__ = ["Expected", "definition", "heads", "exact_heads", "part", "assert_attention", "assert_same_unlisted"]
 
 #: Half the gap between 1 and the next number; half the smallest number; one float32 addition on a tensor core.
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
@@ -66,3 +67,13 @@ def assert_attention(o, lse, want, text=""):
             same = (got == value) | (np.abs(got - value) <= bound)
         assert same.all(), f"{text}: {name} is off in {(~same).sum()} of {same.size}, first at {tuple(np.argwhere(~same)[0])}: " \
                            f"{got[~same][0]} for {value[~same][0]}, at most {np.broadcast_to(bound, same.shape)[~same][0]} off"
+
+
+def assert_same_unlisted(monkeypatch, run, *shape, **options):
+    """Where there are more tiles than are listed, blocks take the next by number; the bits are the same. run: of a test module; shape: of
+    ``heads`` after the batch; options: of the operator."""
+    data = [heads(np.random.default_rng(5), 1, *shape)]
+    listed = run(2, data, shape[0], **options)
+    monkeypatch.setattr(attending, "MOST_LISTED", 7)
+    plain = run(2, data, shape[0], **options)
+    assert all((a == b).all() for (x,), (y,) in zip(listed, plain) for a, b in zip(x, y))

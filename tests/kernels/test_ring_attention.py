@@ -6,9 +6,8 @@ import pytest
 from pknumba import RingAttentionConfig, World, errors, interpreter, ring_attention, ring_rows
 from pknumba.checking import mutate
 from pknumba.kernels import RingAttention
-from pknumba.templates import attending
 
-from .attending import assert_attention, definition, exact_heads, heads, part
+from .attending import assert_attention, assert_same_unlisted, definition, exact_heads, heads, part
 from .harness import schedule
 from .products import readable
 
@@ -64,12 +63,7 @@ def test_chosen_configuration_and_fewer_rows_than_ranks():
 
 
 def test_more_tiles_than_are_listed(monkeypatch):
-    """Then blocks take the next by number; the bits are the same."""
-    data = [heads(np.random.default_rng(5), 1, 300, 300, 4, 2, 64)]
-    listed = run(2, data, 300, causal=True, config=TINY)
-    monkeypatch.setattr(attending, "MOST_LISTED", 7)
-    plain = run(2, data, 300, causal=True, config=TINY)
-    assert all((a == b).all() for (x,), (y,) in zip(listed, plain) for a, b in zip(x, y))
+    assert_same_unlisted(monkeypatch, run, 300, 300, 4, 2, 64, causal=True, config=TINY)
 
 
 def test_rows():

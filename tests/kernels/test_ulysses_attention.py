@@ -7,10 +7,10 @@ from pknumba import UlyssesAttentionConfig, World, errors, interpreter, ring_row
 from pknumba.checking import mutate, toys
 from pknumba.checking.play import play
 from pknumba.kernels import UlyssesAttention
-from pknumba.templates import attending, bands
+from pknumba.templates import bands
 
 from . import mutation
-from .attending import assert_attention, definition, exact_heads, heads, part
+from .attending import assert_attention, assert_same_unlisted, definition, exact_heads, heads, part
 from .harness import schedule
 from .products import readable
 
@@ -71,12 +71,7 @@ def test_chosen_configuration_and_fewer_rows_than_ranks():
 
 
 def test_more_tiles_than_are_listed(monkeypatch):
-    """Then blocks take the next by number; the bits are the same."""
-    data = [heads(np.random.default_rng(5), 1, 300, 300, 4, 4, 64)]
-    listed = run(2, data, 300, causal=True, config=TINY)
-    monkeypatch.setattr(attending, "MOST_LISTED", 7)
-    plain = run(2, data, 300, causal=True, config=TINY)
-    assert all((a == b).all() for (x,), (y,) in zip(listed, plain) for a, b in zip(x, y))
+    assert_same_unlisted(monkeypatch, run, 300, 300, 4, 4, 64, causal=True, config=TINY)
 
 
 def test_a_result_with_rows_apart():

@@ -8,7 +8,7 @@ import pytest
 from . import kernels as k
 from . import rank_kernels as r
 from .attention import Attention, AttentionConfig
-from .tiny import TinyConfig, cubin, ptx
+from .tiny import TinyConfig, cubin, lacking, ptx
 
 pytestmark = pytest.mark.ptx
 
@@ -76,8 +76,7 @@ WORDS = {
 @pytest.mark.parametrize("name", sorted(WORDS))
 def test_words(name):
     kernel, cfg, *words = WORDS[name]
-    text = ptx(kernel, cfg)
-    assert [w for w in words if w not in text] == []
+    assert lacking(words, kernel, cfg) == []
 
 
 @pytest.mark.parametrize("kernel, cfg, words", [
@@ -88,8 +87,7 @@ def test_words(name):
     (r.Relay, RELAY, ["bar.sync 4;"]),                         # sync of warps: whoever gave up is not waited for
 ], ids=lambda x: getattr(x, "__name__", ""))
 def test_words_of_variants(kernel, cfg, words):
-    text = ptx(kernel, cfg)
-    assert [w for w in words if w not in text] == []
+    assert lacking(words, kernel, cfg) == []
 
 
 LD_REDUCE, ST = "multimem.ld_reduce.relaxed.sys.global.", "multimem.st.relaxed.sys.global."

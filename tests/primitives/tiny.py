@@ -17,7 +17,7 @@ from pknumba.templates import LCS, LCSC
 from pknumba.templates.call import Matrix, Workspace, prepare
 from pknumba.tiles import Config
 
-__all__ = ["TinyConfig", "Tiny", "TinyComm", "PRIMITIVES", "kernel", "run", "ptx", "cubin", "dtype_of", "ints"]
+__all__ = ["TinyConfig", "Tiny", "TinyComm", "PRIMITIVES", "kernel", "run", "ptx", "lacking", "cubin", "dtype_of", "ints"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +92,12 @@ def ints(shape, dtype, seed=0, low=-3, high=4):
 def ptx(made, cfg=None):
     """The PTX of a kernel, compiled once."""
     return to_ptx(made.plan(cfg or TinyConfig()))
+
+
+def lacking(words, made, cfg=None):
+    """Those of the words that the PTX of a kernel does not contain."""
+    text = ptx(made, cfg)
+    return [word for word in words if word not in text]
 
 
 @functools.cache
