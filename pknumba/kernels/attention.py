@@ -181,7 +181,7 @@ class Attention(LCS):
         wait(s.k_full[stage], phase)
         scores = mma(accumulator(cfg.part_q, cfg.kv), s.q[place][task.part], s.k[stage], False, True)
         scores = mma_wait(scores, 0)
-        arrive(s.k_empty[stage])
+        arrive(s.k_empty[stage], scores)
         scores = Attention.hide(cfg, g, scores, first, i32(0), i32((Attention.blocks(cfg, g, task.first, i32(0)) - 1 - passed) * cfg.kv))
         weights, top, total, shrink = Attention.weigh(cfg, g, scores, top, total)
         p = as_operand(weights, cfg.dtype)
@@ -197,25 +197,25 @@ class Attention(LCS):
                 wait(s.v_full[before], past)
                 o = mma(o, p, s.v[before])
                 scores = mma_wait(scores, 1)    # the weights of this block are computed under the product above
-                arrive(s.k_empty[stage])
+                arrive(s.k_empty[stage], scores)
                 start = i32((count - 1 - i) * cfg.kv)
                 if (cfg.causal or cfg.spread) and start + cfg.kv > clear:
                     scores = Attention.hide(cfg, g, scores, first, i32(hop), start)
                 weights, top, total, shrink = Attention.weigh(cfg, g, scores, top, total)
                 o = mma_wait(o, 0, p, total)
-                arrive(s.v_empty[before])
+                arrive(s.v_empty[before], o)
                 o = rescale(o, shrink)
                 p = as_operand(weights, cfg.dtype)      # not before: an operand of a product that follows is defined after this one
         stage, phase = ring(step, cfg.stages)
         wait(s.v_full[stage], phase)
         o = mma(o, p, s.v[stage])
         o = mma_wait(o, 0, p)
-        arrive(s.v_empty[stage])
+        arrive(s.v_empty[stage], o)
         total = row_total(total)
         store_rows(g.L, Attention.log_place(cfg, g, task, first), (top * as_float(g.scale) + log2(total)) * 0.6931471805599453)
         store(s.o[place][task.part], o / maximum(total, 1e-30))
         fence_async(s.o[place][task.part])
-        arrive(s.o_full[place])
+        arrive(s.o_full[place], s.o[place][task.part])
 
     @staticmethod
     def storer(cfg, g, s, task):                # one thread: shared -> global

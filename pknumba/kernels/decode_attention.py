@@ -125,7 +125,7 @@ class DecodeAttention(LCS):
         store_rows(g.lse, (task.row, task.col), top + log2(total) * 0.6931471805599453)
         store(s.merged, o / maximum(total, 1e-30))
         fence_async(s.merged)
-        arrive(s.o_full[0])
+        arrive(s.o_full[0], s.merged)
 
     @staticmethod
     def storer(cfg, g, s, task):                # one thread: a part to this rank's memory, where all may read it; or the result

@@ -83,10 +83,10 @@ class Gemm(LCS):
             acc = mma(acc, s.a[stage, task.part], s.b[stage], k > 0, cfg.b_transposed, rows)
             acc = mma_wait(acc, 1)              # the one before is done: give its stage back
             if k > 0:
-                arrive(s.ab_empty[ring(task.step + k - 1, cfg.stages)[0]])
+                arrive(s.ab_empty[ring(task.step + k - 1, cfg.stages)[0]], acc)
         turn_pass(s, task.turn)
         acc = mma_wait(acc, 0)
-        arrive(s.ab_empty[ring(task.step + g.k_tiles - 1, cfg.stages)[0]])
+        arrive(s.ab_empty[ring(task.step + g.k_tiles - 1, cfg.stages)[0]], acc)
         return acc
 
     @staticmethod
@@ -97,7 +97,7 @@ class Gemm(LCS):
             wait(s.c_empty[stage], phase ^ 1)
             store(s.c[stage, task.part], acc, p)
             fence_async(s.c[stage, task.part])
-            arrive(s.c_full[stage])
+            arrive(s.c_full[stage], s.c[stage, task.part])
 
     @staticmethod
     def tile(cfg, g, s, task, rows=None):

@@ -252,25 +252,28 @@ class Ptx(Recording):
         return self.b.and_(self.b.add(address, self.const(1023)), self.const(-1024))
 
     # ---- bounded waits
-    def spin(self, poll, base, *args, declare="", seen=0, after="", warp=False):
+    def spin(self, poll, base, *args, declare="", seen=0, after="", warp=False, soon=False):
         """Poll until the predicate ``p`` is true; at most as long as the launch may wait, and not once somebody has given up.
 
         Args:
             poll: PTX that sets p. ``$1`` .. are what it leaves behind, then comes base, then args.
             base: ``shared_base()``. declare: registers that poll needs. seen: how many 32-bit values it leaves.
             after: PTX that follows in either case. warp: the lanes of a warp leave the loop together, once p is true for all of them.
+            soon: poll once before what bounds the wait is read, which may lie as far away as what is waited for. Takes registers.
 
         Returns: [1 or 0 (gave up), *values].
         """
-        votes = [f"vote.sync.{how}.pred {p}, {p}, 0xffffffff;" * warp for how, p in (("all", "p"), ("any", "p"), ("all", "q"))]
-        at, (all_p, any_p, all_q) = f"${seen + 1}", votes
+        all_p, any_p, all_q = (f"vote.sync.{how}.pred {p}, {p}, 0xffffffff;" * warp for how, p in (("all", "p"), ("any", "p"), ("all", "q")))
+        at = f"${seen + 1}"
         if not variant.bounded():
             text = f"{{ .reg .pred p; {declare} mov.u32 $0, 1; AGAIN: {poll} {all_p} @!p bra AGAIN; {after} }}"
         else:
-            text = (f"{{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s; {declare} mov.u64 t, %globaltimer; "
-                    f"ld.shared.u64 c, [{at}+{CONTEXT}]; ld.global.u64 l, [c+{LIMIT}]; sub.u64 l, l, 1; ld.global.u64 a, [c+{ABORT}]; "
-                    f"mov.u32 $0, 1; AGAIN: {poll} {all_p} @p bra DONE; ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; "
-                    f"{any_p} @p bra GONE; mov.u64 u, %globaltimer; sub.u64 u, u, t; setp.lt.u64 q, u, l; {all_q} @q bra AGAIN; "
+            bound = (f"mov.u64 t, %globaltimer; ld.shared.u64 c, [{at}+{CONTEXT}]; ld.global.u64 l, [c+{LIMIT}]; "
+                     f"ld.global.u64 a, [c+{ABORT}];")
+            first, then = ("mov.u64 t, 0;", f"setp.ne.u64 q, t, 0; {all_q} @q bra LATE; {bound} bra AGAIN; LATE:") if soon else (bound, "")
+            text = (f"{{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s; {declare} {first} mov.u32 $0, 1; "
+                    f"AGAIN: {poll} {all_p} @p bra DONE; {then} ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; {any_p} @p bra GONE; "
+                    f"mov.u64 u, %globaltimer; sub.u64 u, u, t; sub.u64 c, l, 1; setp.lt.u64 q, u, c; {all_q} @q bra AGAIN; "
                     f"GONE: mov.u32 $0, 0; DONE: {after} }}")
         out = self(text, base, *args, out=[I32] * (1 + seen))
         return [out] if not seen else [self.b.extract_value(out, i) for i in range(1 + seen)]

@@ -11,7 +11,8 @@ all of them fill may be filled again (``load_multicast``); it publishes no ordin
 fence of the whole GPU each time: 20 % of a GEMM.
 """
 
-from ..lowering import need, primitive
+from ..lowering import is_accumulator, need, primitive
+from ..lowering.types import TileType
 
 ANY = ("thread", "warp", "warpgroup")
 
@@ -56,23 +57,34 @@ def _(sem, phase):
 
 
 @primitive(scope=ANY)
-def arrive(sem):
-    """One arrival of this worker (release, block scope). Only the role named in the declaration may arrive.
+def arrive(sem, after=None):
+    """One arrival of this worker (release, block scope), once all its threads are here. Only the role named in the declaration may arrive.
 
     Args:
         sem: one semaphore, ``s.name[stage]``; one ``of="cluster"`` stands for those of all blocks of the cluster.
+        after: what proves that the threads of a warpgroup have met since each last touched what is handed over, so that they need not meet
+            here: the register tile of the ``mma_wait`` that was the last to read it, or the shared tile of a ``fence_async`` just before.
+            None: they meet here.
 
-    PTX: mbarrier.arrive.release.cta, by one thread of the worker; in a cluster by one for each block, after mapa.
+    PTX: bar.sync of the worker (a warp: bar.warp.sync) unless ``after``, then mbarrier.arrive.release.cta by one of its threads; in a
+    cluster by one for each block, after mapa.
     """
     sem.arrive()
 
 
 @arrive.lowering
-def _(sem):
+def _(sem, after=None):
+    # one thread arrives for all: the warps of a warpgroup may be apart, and one that is late would read what comes next, or wait for a phase
+    # that has been followed by another
     _arrives(sem)
+    met = is_accumulator(after) or isinstance(after, TileType)
+    need(met or getattr(after, "name", "none") == "none", f"{sem.role.name}: arrives on {sem.ident} after {after}. A register tile of "
+         "mma_wait or a shared tile of fence_async says that the worker's threads have met. Pass one of them, or none.")
     remote = "{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; mbarrier.arrive.release.cta.shared::cluster.b64 _, [a]; }"
 
-    def emit(p, sem_at):
+    def emit(p, sem_at, _=None):
+        if not met:
+            p.sync_worker(sem.role)
         if sem.blocks > 1:
             with p.leaders(sem.role.scope, sem.blocks) as block:
                 p(remote, sem_at, block)

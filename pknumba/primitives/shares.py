@@ -170,7 +170,8 @@ def _await(p, left, base, places, phase, number):
         poll.append(f"lop3.b32 g, {w[0]}, {w[1]}, {bit}, 0x7e; lop3.b32 h, {w[2]}, {w[3]}, {bit}, 0x7e; lop3.b32 m, m, g, h, 0xfe;")
     poll.append("and.b32 m, m, 1; setp.eq.u32 p, m, 0;")
     # lanes go on together: after a loop that they leave one by one, the assembler would take what follows for divergent
-    done, *found = p.spin(" ".join(poll), base, *(at for at, _ in places), phase, declare=".reg .b32 m, g, h;", seen=4 * n, warp=True)
+    done, *found = p.spin(" ".join(poll), base, *(at for at, _ in places), phase, declare=".reg .b32 m, g, h;", seen=4 * n, warp=True,
+                          soon=True)
     with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
         p.give_up(left.role, p.COUNTER + (left.number << 8), number, p.const(1), p.const(0), base)
     return [found[4 * i:4 * i + 4] for i in range(n)]
