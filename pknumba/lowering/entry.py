@@ -7,10 +7,11 @@ from numba import cuda
 from numba.cuda import extending, types
 
 from ..tiles import Semaphore
+from .bounded import EPOCH
 from .compile import compile_entry, entry_ptx
 from .declare import need
-from .ptx import CONTEXT, EPOCH, MAPS, Ptx
-from .recording import CURSORS
+from .ptx import MAPS, Ptx
+from .recording import CONTEXT, CURSORS
 from .register import device, forget, register_primitives, view
 from .types import I32, I64, CountersType, ParameterType, SharedType, TensorType
 

@@ -6,9 +6,9 @@ from llvmlite import ir
 from numba.cuda import cgutils, types
 
 from ..tiles import HEADER
-from . import sites, variant
+from .bounded import Bounded
 from .declare import need
-from .recording import CONTEXT, LANES, ROLE_NUMBERS, Recording
+from .recording import LANES
 from .types import F32, I32, I64
 
 #: Where values are written that nobody reads, so that the assembler computes them there and then.
@@ -18,15 +18,6 @@ PIN = HEADER - 8
 POINTER, PEERS, PITCH, ROWS, COLS, WORLD, RANK, MULTICAST, TABLES, MAPS = 0, 8, 16, 24, 28, 32, 36, 40, 48, 128
 #: Byte offsets in the parameter of counters: own counters, the table of every rank's, world size, rank.
 OWN, TABLE, COUNTERS_WORLD, COUNTERS_RANK = 0, 8, 16, 20
-#: Byte offsets in the launch context (device memory). A limit of 0 means no limit.
-ERROR, ABORT, LIMIT, CONTEXT_RANK, CONTEXT_SIZE, EPOCH, NUMBER = 0, 8, 16, 24, 28, 32, 36
-#: Words of the error record (pinned host memory), and its first word once it is complete.
-MAGIC = 1611526157
-RECORD = ("magic", "rank", "block", "role", "kind", "which", "expected", "seen", "operator", "told")
-#: What ``kind`` may be: a semaphore (which = its byte offset), or counters (which = number; the array is kind >> 8 & 255). The number
-#: of the source line (``sites``) stands above, from bit 16 on.
-SEMAPHORE, COUNTER = 1, 2
-
 #: Tensor -> boxes (rows, columns, swizzle) that the copy engine moves, in the order of its tensor maps: the host encodes
 #: the maps from this. Filled while a kernel is lowered.
 BOXES = {}
@@ -47,7 +38,7 @@ def _slot(recorded, tensor, box, swizzle):
     return boxes.index(key)
 
 
-class Ptx(Recording):
+class Ptx(Bounded):
     """Writer of one primitive's device code.
 
     Attributes:
@@ -56,7 +47,7 @@ class Ptx(Recording):
     """
 
     i32, i64, f32 = I32, I64, F32
-    SEMAPHORE, COUNTER, PIN = SEMAPHORE, COUNTER, PIN
+    PIN = PIN
 
     def __init__(self, context, builder, argtypes):
         self.context, self.b, self.types = context, builder, argtypes
@@ -250,54 +241,3 @@ class Ptx(Recording):
         generic = self.b.ptrtoint(self.b.addrspacecast(memory, ir.IntType(8).as_pointer(), "generic"), I64)
         address = self("{ .reg .u64 t; cvta.to.shared.u64 t, $1; cvt.u32.u64 $0, t; }", generic, out=[I32], pure=True)
         return self.b.and_(self.b.add(address, self.const(1023)), self.const(-1024))
-
-    # ---- bounded waits
-    def spin(self, poll, base, *args, declare="", seen=0, after="", warp=False, soon=False):
-        """Poll until the predicate ``p`` is true; at most as long as the launch may wait, and not once somebody has given up.
-
-        Args:
-            poll: PTX that sets p. ``$1`` .. are what it leaves behind, then comes base, then args.
-            base: ``shared_base()``. declare: registers that poll needs. seen: how many 32-bit values it leaves.
-            after: PTX that follows in either case. warp: the lanes of a warp leave the loop together, once p is true for all of them.
-            soon: poll once before what bounds the wait is read, which may lie as far away as what is waited for. Takes registers.
-
-        Returns: [1 or 0 (gave up), *values].
-        """
-        all_p, any_p, all_q = (f"vote.sync.{how}.pred {p}, {p}, 0xffffffff;" * warp for how, p in (("all", "p"), ("any", "p"), ("all", "q")))
-        at = f"${seen + 1}"
-        if not variant.bounded():
-            text = f"{{ .reg .pred p; {declare} mov.u32 $0, 1; AGAIN: {poll} {all_p} @!p bra AGAIN; {after} }}"
-        else:
-            bound = (f"mov.u64 t, %globaltimer; ld.shared.u64 c, [{at}+{CONTEXT}]; ld.global.u64 l, [c+{LIMIT}]; "
-                     f"ld.global.u64 a, [c+{ABORT}];")
-            first, then = ("mov.u64 t, 0;", f"setp.ne.u64 q, t, 0; {all_q} @q bra LATE; {bound} bra AGAIN; LATE:") if soon else (bound, "")
-            text = (f"{{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s; {declare} {first} mov.u32 $0, 1; "
-                    f"AGAIN: {poll} {all_p} @p bra DONE; {then} ld.relaxed.gpu.global.u32 s, [a]; setp.ne.u32 p, s, 0; {any_p} @p bra GONE; "
-                    f"mov.u64 u, %globaltimer; sub.u64 u, u, t; sub.u64 c, l, 1; setp.lt.u64 q, u, c; {all_q} @q bra AGAIN; "
-                    f"GONE: mov.u32 $0, 0; DONE: {after} }}")
-        out = self(text, base, *args, out=[I32] * (1 + seen))
-        return [out] if not seen else [self.b.extract_value(out, i) for i in range(1 + seen)]
-
-    def keep_epoch(self, epoch):
-        """Write the number of the call that is over into the launch context."""
-        self(f"{{ .reg .u64 c; ld.shared.u64 c, [$0+{CONTEXT}]; st.global.u32 [c+{EPOCH}], $1; }}", self.shared_base(), epoch)
-
-    def give_up(self, role, kind, which, expected, seen, base=None):
-        """A wait has expired, or another rank has given up: write the record if nobody did, raise the abort word, and leave.
-
-        The abort word is 1 + the rank that gave up first; the word after it counts who would write the record. Roles of one thread or
-        warp exit. Warpgroups go on with whatever is in their tiles: their named barriers and wgmma must stay complete, and every later
-        wait of this block returns at once.
-        """
-        base = self.shared_base() if base is None else base
-        word = "st.relaxed.sys.global.u32"
-        self("{ .reg .u64 c, e, a; .reg .u32 s, k; .reg .pred q; "
-             f"ld.shared.u64 c, [$0+{CONTEXT}]; ld.global.u64 e, [c+{ERROR}]; ld.global.u64 a, [c+{ABORT}]; "
-             f"atom.relaxed.gpu.global.add.u32 s, [a+4], 1; setp.ne.u32 q, s, 0; @q bra GONE; ld.global.u32 k, [c+{CONTEXT_RANK}]; "
-             f"{word} [e+4], k; add.u32 k, k, 1; atom.relaxed.gpu.global.cas.b32 s, [a], 0, k; {word} [e+36], s; mov.u32 k, %ctaid.x; "
-             f"{word} [e+8], k; mov.u32 k, {ROLE_NUMBERS.index(role.name)}; {word} [e+12], k; "
-             f"mov.u32 k, {kind | sites.number() << 16}; {word} [e+16], k; {word} [e+20], $1; {word} [e+24], $2; {word} [e+28], $3; "
-             f"ld.global.u32 k, [c+{NUMBER}]; {word} [e+32], k; fence.acq_rel.sys; mov.u32 k, {MAGIC}; {word} [e], k; GONE: }}",
-             base, which, expected, seen)
-        if role.scope != "warpgroup":
-            self("exit;")

@@ -12,7 +12,6 @@ fence of the whole GPU each time: 20 % of a GEMM.
 """
 
 from ..lowering import is_accumulator, need, primitive
-from ..lowering.types import TileType
 
 ANY = ("thread", "warp", "warpgroup")
 
@@ -74,10 +73,10 @@ def arrive(sem, after=None):
 
 @arrive.lowering
 def _(sem, after=None):
-    # one thread arrives for all: the warps of a warpgroup may be apart, and one that is late would read what comes next, or wait for a phase
-    # that has been followed by another
+    # One thread arrives for all. The warps of a warpgroup may be apart (seen on an H200): one that is late would read what comes next, or
+    # wait for a phase that another has followed.
     _arrives(sem)
-    met = is_accumulator(after) or isinstance(after, TileType)
+    met = is_accumulator(after) or hasattr(after, "panels")
     need(met or getattr(after, "name", "none") == "none", f"{sem.role.name}: arrives on {sem.ident} after {after}. A register tile of "
          "mma_wait or a shared tile of fence_async says that the worker's threads have met. Pass one of them, or none.")
     remote = "{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; mbarrier.arrive.release.cta.shared::cluster.b64 _, [a]; }"

@@ -13,7 +13,7 @@ from . import device_array, driver
 
 __all__ = ["Interval", "Intervals", "wanted", "decode", "ENTRIES", "WARPS", "BLOCKS", "CODES"]
 
-#: Intervals of a warp, warps of a block, blocks (``lowering.ptx`` has the same).
+#: Intervals of a warp, warps of a block, blocks (``lowering.recording`` has the same).
 ENTRIES, WARPS, BLOCKS = 512, 16, 264
 _BYTES = 16
 #: What an interval may be, and the roles, by number.

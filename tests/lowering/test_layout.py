@@ -2,13 +2,13 @@
 
 import pytest
 
-from pknumba.lowering import CHECK, ptx, recording
+from pknumba.lowering import CHECK, bounded, ptx, recording
 from pknumba.runtime import hang, intervals
 
 
 @pytest.mark.parametrize("name", ["ERROR", "ABORT", "LIMIT", "CONTEXT_RANK", "CONTEXT_SIZE", "EPOCH", "NUMBER"])
 def test_launch_context(name):
-    assert getattr(ptx, name) == getattr(hang, name)
+    assert getattr(bounded, name) == getattr(hang, name)
 
 
 def test_intervals():
@@ -19,6 +19,6 @@ def test_intervals():
 
 
 def test_hang_record():
-    assert ptx.MAGIC == hang.MAGIC_VALUE and CHECK == hang.CHECK not in (ptx.SEMAPHORE, ptx.COUNTER)
-    for number, word in enumerate(ptx.RECORD):
+    assert bounded.MAGIC == hang.MAGIC_VALUE and CHECK == hang.CHECK not in (bounded.SEMAPHORE, bounded.COUNTER)
+    for number, word in enumerate(bounded.RECORD):
         assert getattr(hang, word.upper()) == number

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba.cuda import types
 
-from pknumba.lowering.ptx import COUNTER
+from pknumba.lowering.bounded import COUNTER
 from pknumba.lowering.types import CountersType, TensorType
 from pknumba.primitives.packets import PIECE, PIECE_BYTES
 from pknumba.primitives.units import ALIGNED, STEP, STRIDES
@@ -34,7 +34,7 @@ class Polls(Lanes):
     def shared_base(self):
         return self.const(1024)
 
-    def spin(self, poll, base, *args, declare="", seen=0, after="", warp=False):
+    def spin(self, poll, base, *args, declare="", seen=0, after="", warp=False, soon=False):
         text = f"{{ .reg .pred p; {declare} {poll} selp.b32 $0, 1, 0, p; {after} }}"
         written = self.machine.run(text, [None] * (1 + seen) + [base, *args], self.active)
         return [written[i] for i in range(1 + seen)]
