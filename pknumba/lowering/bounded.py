@@ -19,14 +19,15 @@ class Bounded(Recording):
 
     SEMAPHORE, COUNTER = SEMAPHORE, COUNTER
 
-    def spin(self, poll, base, *args, declare="", seen=0, after="", warp=False, soon=False):
+    def spin(self, poll, base, *args, declare="", seen=0, after="", warp=False, soon=False, patient=False):
         """Poll until the predicate ``p`` is true; at most as long as the launch may wait, and not once somebody has given up.
 
         Args:
             poll: PTX that sets p. ``$1`` .. are what it leaves behind, then comes base (``shared_base()``), then args.
             declare: registers that poll needs. seen: how many 32-bit values it leaves. after: PTX that follows in either case.
             warp: the lanes of a warp leave the loop together, once p is true for all of them. soon: poll once before what bounds the wait
-            is read, which may lie as far away as what is waited for; takes registers.
+            is read, which may lie as far away as what is waited for; takes registers. patient: a sixteenth longer than others, so that who
+            waits for another rank gives up before those who wait for him.
 
         Returns: [1 or 0 (gave up), *values].
         """
@@ -36,7 +37,7 @@ class Bounded(Recording):
             text = f"{{ .reg .pred p; {declare} mov.u32 $0, 1; AGAIN: {poll} {all_p} @!p bra AGAIN; {after} }}"
         else:
             bound = (f"mov.u64 t, %globaltimer; ld.shared.u64 c, [{at}+{CONTEXT}]; ld.global.u64 l, [c+{LIMIT}]; "
-                     f"ld.global.u64 a, [c+{ABORT}];")
+                     + "shr.u64 u, l, 4; add.u64 l, l, u; " * patient + f"ld.global.u64 a, [c+{ABORT}];")
             first = "mov.u64 t, 0;" if soon else bound
             then = f"setp.ne.u64 q, t, 0; {all_q} @q bra LATE; {bound} bra AGAIN; LATE:" if soon else ""
             text = (f"{{ .reg .pred p, q; .reg .u64 t, u, c, l, a; .reg .u32 s; {declare} {first} mov.u32 $0, 1; "

@@ -49,7 +49,7 @@ def _(sem, phase):
         with p.when(p.b.icmp_unsigned("==", ready, p.const(0)), likely=False):
             base = p.shared_base()
             with p.waiting(sem.role, p.SEMAPHORE_WAIT, p.b.sub(sem_at, base)):
-                done, = p.spin(again, base, sem_at, phase)
+                done, = p.spin(again, base, sem_at, phase, patient=True)
             with p.when(p.b.icmp_unsigned("==", done, p.const(0)), likely=False):
                 p.give_up(sem.role, p.SEMAPHORE, p.b.sub(sem_at, base), phase, p.const(0), base)
     return emit

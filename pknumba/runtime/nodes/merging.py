@@ -58,7 +58,9 @@ def on(x, stream):
     """Context in which the library of ``x`` works on a stream (pointer)."""
     library = _library(x)
     if library.__name__ == "torch" and x.is_cuda:
-        return library.cuda.stream(library.cuda.ExternalStream(stream, x.device))
+        # ExternalStream(0) is no name of the default stream: it is one of torch's pool
+        cuda = library.cuda
+        return cuda.stream(cuda.ExternalStream(stream, x.device) if stream else cuda.default_stream(x.device))
     if library.__name__ == "cupy":
         return library.cuda.ExternalStream(stream)
     return nullcontext()
