@@ -1,7 +1,7 @@
 """All-gather: out = concatenate((x_0, x_1, ...), axis) on every rank."""
 
 from ..primitives import copy_box, mod, send_box, take_boxes
-from ..templates import Comm, Parcels, communicate
+from ..templates import Comm, Parcels, communicate, repeated
 from ..templates.collected import axis_of
 from ..templates.geometry import Form
 from ..templates.push import Push
@@ -49,6 +49,7 @@ class AllGather(Comm):
         return Form((*shape[:axis], shape[axis] * size, *shape[axis + 1:]), shape, None, (axis, shape[axis]))
 
 
+@repeated("x", "out")
 def all_gather(world, x, *, axis=0, out=None, config=None, stream=None):
     """out = the arrays of all ranks one after the other along an axis; collective.
 

@@ -3,7 +3,7 @@
 from ..config import AllGatherGemmConfig
 from ..primitives import (div, expect, i32, least, load_async, mod, ring, signal, store_async, store_async_read_wait, store_async_wait,
                           tile_coord, wait, wait_until)
-from ..templates import LCSM, Gathered, multiply
+from ..templates import LCSM, Gathered, multiply, repeated
 from ..tiles import Semaphore, Tile, shared
 from .gemm import Gemm
 
@@ -85,6 +85,7 @@ class AllGatherGemm(LCSM, Gemm):
         signal(g.arrived, i32(g.rank * g.bands + mod(step, g.bands)), peer)
 
 
+@repeated("A", "B", "out")
 def all_gather_gemm(world, A, B, *, rows=None, out=None, config=None, stream=None):
     """C = numpy.concatenate(A of all ranks) @ B, with this rank's B, on every rank; collective.
 

@@ -2,7 +2,7 @@
 
 from ..errors import ConfigError, UnsupportedError
 from ..primitives import copy_box, i32, mod, reduce_box, reduce_boxes, send_box
-from ..templates import Comm, Parcels, communicate
+from ..templates import Comm, Parcels, communicate, repeated
 from ..templates.agreement import links
 from ..templates.comm import sent_at_once
 from ..templates.geometry import Box, Form
@@ -167,6 +167,7 @@ class OneShot(Parcels):
         reduce_boxes(g.Y, g.inbox, g.X, task.id, g.box, task.step, g.arrived, cfg.op)
 
 
+@repeated("x", "out")
 def all_reduce(world, x, *, op="sum", out=None, config=None, stream=None):
     """out = x_0 + x_1 + ... over the ranks of the world (or the smallest, or the largest), the same bits on every rank; collective.
 

@@ -4,7 +4,7 @@ from ..config import NormConfig
 from ..errors import ConfigError, DTypeError
 from ..primitives import copy_box, i32, mod, normalise, over_warps, reduce_box, reduce_boxes, send_box, squares
 from ..primitives.packets import PIECE, UNITS
-from ..templates import Comm, communicate, counted_rows, meeting_rows
+from ..templates import Comm, communicate, counted_rows, meeting_rows, repeated
 from ..templates.agreement import links
 from ..templates.collected import like, rows_of_rank
 from ..templates.comm import SMALL, sent_at_once
@@ -185,6 +185,7 @@ class OneShotRmsNorm(AllReduceRmsNorm):
         return dict(**kernel.own_views(call, y), inbox=call.inbox(call.box.rows))
 
 
+@repeated("x", "out", "residual", "weight", "residual_out", result="out, residual_out")
 def all_reduce_rmsnorm(world, x, residual, weight, *, eps=1e-6, out=None, residual_out=None, config=None, stream=None):
     """h = residual + sum over the ranks r of x_r; out = h / sqrt(mean(h * h, last axis) + eps) * weight; collective.
 

@@ -2,7 +2,7 @@
 
 from ..errors import LayoutError, ShapeError
 from ..primitives import copy_box, copy_boxes, entry, i32, mod, send_box, take_boxes
-from ..templates import Comm, Parcels, communicate
+from ..templates import Comm, Parcels, communicate, repeated
 from ..templates.collected import axis_of, share_of, splits_of
 from ..templates.geometry import Form, Ragged, is_contiguous
 from ..templates.push import Push
@@ -125,6 +125,7 @@ class AllToAllRagged(AllToAll):
         return {**super().views(call, x, out, y), "table": call.table(call.box.table)}
 
 
+@repeated("x", "out")
 def all_to_all(world, x, *, scatter_axis=0, gather_axis=0, scatter_splits=None, gather_splits=None, out=None, config=None, stream=None):
     """out = concatenate over ranks p of part r of x_p, r being this rank; collective.
 

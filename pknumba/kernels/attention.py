@@ -4,7 +4,7 @@ from ..config import AttentionConfig
 from ..primitives import (accumulator, arrive, as_float, as_operand, climb, div, exp2, expect, fence_async, fill, fill_rows, i32, least,
                           load_async, log2, mask, maximum, minimum, mma, mma_wait, mod, most, rescale, ring, row_max, row_numbers,
                           row_shares, row_total, store, store_async, store_async_read_wait, store_rows, tile_coord, wait)
-from ..templates import LCS, attend
+from ..templates import LCS, attend, repeated
 from ..templates.drivers import arranged
 from ..tiles import Semaphore, Tile, shared
 
@@ -226,6 +226,7 @@ class Attention(LCS):
         arrive(s.o_empty[place])
 
 
+@repeated("q", "k", "v", "out", "lse", result="out, lse")
 def attention(world, q, k, v, *, causal=False, scale=None, shift=0, out=None, lse=None, config=None, stream=None):
     """O = softmax(scale * Q @ K.T) @ V and the log-sum-exp of the scaled scores, for every head, on this rank's device.
 

@@ -1,7 +1,7 @@
 """Broadcast: out = x of one rank, on every rank."""
 
 from ..primitives import copy_box
-from ..templates import Comm, communicate
+from ..templates import Comm, communicate, repeated
 from ..templates.collected import root_of
 from ..templates.geometry import Form
 
@@ -36,6 +36,7 @@ class Broadcast(Comm):
         return {**super().values(call), "apart": 0 if here else 1}
 
 
+@repeated("x", "out")
 def broadcast(world, x, *, root=0, out=None, config=None, stream=None):
     """out = the root's x on every rank; collective.
 

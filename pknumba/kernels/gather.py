@@ -1,7 +1,7 @@
 """Gather: out = concatenate((x_0, x_1, ...), axis) on one rank."""
 
 from ..primitives import copy_box, mod
-from ..templates import Comm, communicate
+from ..templates import Comm, communicate, repeated
 from ..templates.collected import root_of
 from .all_gather import AllGather
 
@@ -30,6 +30,7 @@ class Gather(Comm):
         return rank == root
 
 
+@repeated("x", "out")
 def gather(world, x, *, root=0, axis=0, out=None, config=None, stream=None):
     """out = the arrays of all ranks one after the other along an axis, on the root; collective.
 

@@ -4,7 +4,7 @@ from ..config import GemmConfig
 from ..errors import ConfigError
 from ..primitives import (accumulator, activate, arrive, expect, fence_async, load_async, load_multicast, mma, mma_wait, mod, ring, store,
                           store_add_async, store_async, store_async_read_wait, tile_coord, turn_pass, turn_wait, wait)
-from ..templates import LCS, Whole, multiply
+from ..templates import LCS, Whole, multiply, repeated
 from ..tiles import Semaphore, Tile, shared
 
 
@@ -132,6 +132,7 @@ class Gemm(LCS):
                 arrive(s.c_empty[ring(task.turn * cfg.panels + p, cfg.c_stages)[0]])
 
 
+@repeated("A", "B", "out")
 def gemm(world, A, B, *, out=None, config=None, stream=None):
     """C = A @ B on this rank's device, with float32 accumulation and one rounding.
 

@@ -2,7 +2,7 @@
 
 from ..config import GemmAllReduceConfig
 from ..primitives import all_reduce, arrive, div, i32, mod, ring, signal, store_async, store_async_wait, tile_coord, wait, wait_until
-from ..templates import LCSC, OwnedTiles, multiply
+from ..templates import LCSC, OwnedTiles, multiply, repeated
 from .gemm import Gemm
 from .gemm_reduce_scatter import GemmReduceScatterInside
 
@@ -62,6 +62,7 @@ class GemmAllReduceInside(GemmReduceScatterInside):
 GemmAllReduce.inside = GemmAllReduceInside
 
 
+@repeated("A", "B", "out")
 def gemm_all_reduce(world, A, B, *, out=None, config=None, stream=None):
     """C = sum over the ranks r of the world of A_r @ B_r, the same bits on every rank; collective.
 

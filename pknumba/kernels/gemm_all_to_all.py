@@ -3,7 +3,7 @@
 from ..config import GemmAllToAllConfig
 from ..errors import ShapeError
 from ..primitives import div, expect, i32, least, load_async, mod, ring, tile_coord, wait, wait_until
-from ..templates import LCSD, ColumnsToColumns, ColumnsToRows, Exchanged, RowsToRows, multiply
+from ..templates import LCSD, ColumnsToColumns, ColumnsToRows, Exchanged, RowsToRows, multiply, repeated
 from .gemm import Gemm
 
 
@@ -72,6 +72,7 @@ class Undefined(GemmAllToAll):
 _KERNELS = {(0, 1): GemmAllToAll, (0, 0): RowsAndRows, (1, 0): ColumnsAndRows, (1, 1): ColumnsAndColumns}
 
 
+@repeated("A", "B", "out")
 def gemm_all_to_all(world, A, B, *, scatter_axis=0, gather_axis=1, out=None, config=None, stream=None):
     """concatenate((share of A_0 @ B_0, share of A_1 @ B_1, ...), gather_axis), this rank's share along scatter_axis; collective.
 

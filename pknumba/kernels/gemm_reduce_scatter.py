@@ -4,7 +4,7 @@ from ..config import GemmReduceScatterConfig, hides_adds
 from ..errors import ConfigError
 from ..primitives import (add_panel, arrive, div, expect, fence_async, i32, least, load_async, mod, reduce, ring, signal, store,
                           store_async, store_async_read_wait, store_async_wait, take, tile_coord, wait, wait_until)
-from ..templates import LCSC, LCSI, Added, OwnedRows, Scattered, multiply
+from ..templates import LCSC, LCSI, Added, OwnedRows, Scattered, multiply, repeated
 from ..tiles import Semaphore, Tile, shared
 from .gemm import Gemm
 
@@ -205,6 +205,7 @@ def _kernel(A, world, sums, config):
     return GemmReduceScatterAdd if adds else GemmReduceScatter
 
 
+@repeated("A", "B", "out")
 def gemm_reduce_scatter(world, A, B, *, sums="float32", out=None, config=None, stream=None):
     """This rank's share of the rows of C = sum over the ranks r of the world of A_r @ B_r; collective.
 

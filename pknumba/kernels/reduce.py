@@ -1,7 +1,7 @@
 """Reduce: out = x_0 + x_1 + ... (or min, or max) on one rank."""
 
 from ..primitives import reduce_box
-from ..templates import Comm, communicate
+from ..templates import Comm, communicate, repeated
 from ..templates.collected import root_of
 from ..templates.geometry import Form
 
@@ -28,6 +28,7 @@ class Reduce(Comm):
         return rank == root
 
 
+@repeated("x", "out")
 def reduce(world, x, *, op="sum", root=0, out=None, config=None, stream=None):
     """out = x_0 + x_1 + ... over the ranks (or the smallest, or the largest) on the root; collective.
 

@@ -1,7 +1,7 @@
 """Reduce-scatter: out = rank's share of x_0 + x_1 + ... (or min, or max) along an axis."""
 
 from ..primitives import copy_box, mod, reduce_box, reduce_boxes, send_box
-from ..templates import Comm, Parcels, communicate
+from ..templates import Comm, Parcels, communicate, repeated
 from ..templates.agreement import links
 from ..templates.collected import axis_of, share_of
 from ..templates.geometry import Form
@@ -84,6 +84,7 @@ class ReduceScatter(Comm):
         return Form(out, out, (axis, share), None, size)
 
 
+@repeated("x", "out")
 def reduce_scatter(world, x, *, op="sum", axis=0, out=None, config=None, stream=None):
     """out = this rank's share of x_0 + x_1 + ... over the ranks (or of the smallest, or the largest); collective.
 

@@ -3,7 +3,7 @@
 from ..config import RingAttentionConfig
 from ..primitives import (div, expect, i32, load_async, mod, ring, signal, store_async, store_async_read_wait, store_async_wait, wait,
                           wait_until)
-from ..templates import LCSM, attend_ring, ring_rows  # noqa: F401 - ring_rows is public with the operator
+from ..templates import LCSM, attend_ring, repeated, ring_rows  # noqa: F401 - ring_rows is public with the operator
 from ..tiles import Semaphore, Tile, shared
 from .attention import Attention
 
@@ -72,6 +72,7 @@ class RingAttention(LCSM, Attention):
             store_async(g.mail_v, place, s.mail[task.part], peer)
 
 
+@repeated("q", "k", "v", "out", "lse", result="out, lse")
 def ring_attention(world, q, k, v, *, causal=False, zigzag=None, rows=None, scale=None, out=None, lse=None, config=None, stream=None):
     """This rank's rows of O = softmax(scale * Q @ K.T) @ V over a sequence that is spread over ranks, and their log-sum-exp; collective.
 

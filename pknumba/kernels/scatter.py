@@ -1,7 +1,7 @@
 """Scatter: out = rank's share of one rank's x along an axis."""
 
 from ..primitives import copy_box
-from ..templates import Comm, communicate
+from ..templates import Comm, communicate, repeated
 from ..templates.collected import axis_of, root_of, share_of
 from ..templates.geometry import Form
 
@@ -39,6 +39,7 @@ class Scatter(Comm):
         return *shape[:axis], shape[axis] * size, *shape[axis + 1:]
 
 
+@repeated("x", "out")
 def scatter(world, x, *, root=0, axis=0, out=None, config=None, stream=None):
     """out = this rank's share of the root's x; collective.
 

@@ -2,7 +2,7 @@
 
 from ..errors import WorldError
 from ..primitives import copy_box
-from ..templates import Comm, communicate
+from ..templates import Comm, communicate, repeated
 from ..templates.collected import root_of
 from ..templates.geometry import Form
 
@@ -42,6 +42,7 @@ class SendRecv(Comm):
         return {**super().values(call), "root": source}
 
 
+@repeated("x", "out")
 def send_recv(world, x, pairs, *, out=None, config=None, stream=None):
     """out on rank d = x of rank s, for every pair (s, d); collective, all ranks call with the same pairs.
 

@@ -17,6 +17,7 @@ from .lcsc import LCSC, LCSD, LCSI, LCSM
 from .matrices import multiply
 from .owned import OwnedRows, OwnedTiles
 from .parcels import Parcels
+from .repeated import repeated
 from .rows import counted_rows, meeting_rows
 from .ringing import attend_ring, ring_rows
 from .ulysses import attend_ulysses
@@ -28,4 +29,4 @@ __all__ = ["Template", "Comm", "LCS", "LCSC", "LCSM", "Whole", "Scattered", "Add
            "meeting_rows", "Grouped", "multiply", "multiply_groups", "LCSD", "LCSI", "Exchanged", "RowsToRows", "ColumnsToRows",
            "ColumnsToColumns", "Packets", "Parcels"]
 __all__ += ["Sliced", "combine", "dispatch", "kept_result", "Routes", "Experts", "Tokens", "routed"]
-__all__ += ["Direct", "OwnedRows", "OwnedTiles"]
+__all__ += ["Direct", "OwnedRows", "OwnedTiles", "repeated"]

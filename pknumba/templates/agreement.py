@@ -2,7 +2,7 @@
 
 from ..errors import ContractError, PknumbaError
 
-_REMEMBERED = 8192  # entries, two for each call
+_REMEMBERED = 8192  # entries, three for each call
 
 
 def agreed(world, name, kernel, checked, terms_of):

@@ -14,6 +14,7 @@ from .arguments import check_config, check_world, home, reached
 from .call import Matrix, Steps, Workspace, device_table, prepare
 from .fast import found, is_symmetric, stream_source
 from .lists import MOST_LISTED, in_equal_groups
+from .repeated import NEWEST
 
 #: Bytes of K and V that the L2 cache holds beside everything else: heads whose tiles are walked together have no more.
 _CACHED = 32 << 20
@@ -37,6 +38,7 @@ def remembered(call_of, kernel, world, q, k, v, out, lse, config, stream, **opti
         out, lse = results(q, out, lse)
     call = found(world, (kernel, config, stream, *options.values()), (q, k, v, out, lse),
                  lambda: call_of(kernel, world, Heads(q, k, v, out, lse), config, stream, **options))
+    world.cache[NEWEST] = call
     call.run(call.stream())
     return _local(out), lse is not False and _local(lse)
 

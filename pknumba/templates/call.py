@@ -7,6 +7,7 @@ from functools import partial
 from .. import interpreter as cpu
 from ..errors import ConfigError
 from ..lowering import CHECK, cache
+from ..lowering.variant import debug
 from ..tiles import Semaphore, record_type
 
 #: A matrix as a kernel sees it. ``pointer``: device address, or None; ``arrays``: NumPy arrays by rank (interpreter);
@@ -38,11 +39,16 @@ class Steps:
             step(stream)
 
     def shorten(self):
-        """The common case, in which nothing comes before or after, is the launch alone, without a loop."""
+        """The common case, in which nothing comes before or after, is the launch alone, without a loop. Where something does, all of it
+        becomes one launch: but not of ranks that are threads, one of which might wait in the driver for a kernel that waits for another."""
         if not self.before and not self.after:
             self.run = self.launch.fire
             if isinstance(self.launch, DeviceCall):
                 self.ready, self.refused = self.launch.launch.ready, self.launch.launch.refused
+        elif isinstance(self.launch, DeviceCall) and not self.world.stream and not debug():
+            from ..runtime.graphs import Bundle
+            bundle = Bundle(self.run, self.world.device)
+            self.run, self.ready, self.refused = bundle.run, bundle.ready, bundle.refused
 
 
 class Workspace:

@@ -12,6 +12,7 @@ from .arguments import check, check_world
 from .call import Matrix, Steps, Workspace, check_sms, prepare
 from .fast import empty_product, found, is_symmetric, places, stream_source
 from .kept import launches
+from .repeated import NEWEST
 
 _ALIGN = 16         # bytes: where the rows of a tensor map may start
 _LINE = 128         # of L2: rows that start on one are loaded fastest
@@ -39,6 +40,7 @@ def multiply(kernel, world, A, B, out, config, stream, rows=None):
     else:
         call = found(world, (kernel, config, stream, rows), (A, B, out),
                      partial(MultiplyCall, kernel, world, A, B, out, config, stream, rows))
+    world.cache[NEWEST] = call
     stream = call.stream()
     launch = call.ready.get(stream)
     if launch is None:

@@ -15,6 +15,7 @@ from .arguments import check_world
 from .collected import check
 from .fast import found, is_symmetric, places, stream_source
 from .geometry import View, alignment
+from .repeated import NEWEST
 
 _TENSOR = 384
 
@@ -41,6 +42,7 @@ def communicate(kernel, world, x, out, config, stream, others=(), **arguments):
     else:
         call = found(world, (kernel, config, stream, tuple(arguments.values())), (x, out, *others),
                      partial(CommCall, kernel, world, x, out, config, stream, arguments, others))
+    world.cache[NEWEST] = call
     launch = call.ready.get(call.stream())
     if launch is None:
         return call.run(x, out)

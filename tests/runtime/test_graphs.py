@@ -1,12 +1,13 @@
 """CUDA graphs: run once, captured once, replayed by one call; nothing is left open when the calls fail."""
 
+import gc
 from types import SimpleNamespace
 
 import pytest
 
 from pknumba import World
-from pknumba.errors import ConfigError
-from pknumba.runtime import Graph, driver
+from pknumba.errors import ConfigError, DriverError
+from pknumba.runtime import Graph, driver, graphs
 
 
 def world(**more):
@@ -43,3 +44,41 @@ def test_a_failing_call_ends_the_capture(stub):
 def test_not_on_the_interpreter():
     with pytest.raises(ConfigError, match="for GPUs"):
         Graph(World.local(1, executor="interpreter"), lambda stream: None)
+
+
+def test_launches_become_one_when_they_come_often(stub, monkeypatch):
+    made, captured = [], set()
+    monkeypatch.setattr(graphs, "capturing", captured.__contains__)
+    bundle = graphs.Bundle(made.append, 0)
+    for _ in range(2):
+        bundle.run(0)
+    assert made == [0, 0] and not bundle.ready and not stub.log("cuStreamBeginCapture_v2")
+    bundle.run(0)
+    assert made[:3] == [0, 0, 0] and len(made) == 4 and made[3] != 0, "the fourth is captured on a stream of its own"
+    assert list(bundle.ready) == [0] and not stub.log("cuGraphLaunch") and len(stub.log("cuStreamDestroy_v2")) == 1
+    assert bundle.ready[0]() == 0 and len(made) == 4 and len(stub.log("cuGraphLaunch")) == 1
+    captured.add(7)
+    for _ in range(4):
+        bundle.run(7)
+    assert 7 not in bundle.ready, "what is captured already stays as it is"
+    captured.clear()
+    bundle.run(7)
+    assert len(stub.log("cuGraphInstantiateWithFlags")) == 1 and bundle.ready[7]() == 0 and len(stub.log("cuGraphLaunch")) == 2
+    captured.add(7)
+    assert bundle.ready[7]() == 0 and made[-1] == 7 and len(stub.log("cuGraphLaunch")) == 2, "no graph in a graph"
+    del bundle
+    gc.collect()
+    assert len(stub.log("cuGraphExecDestroy")) == 1
+
+
+def test_a_bundle_that_is_refused(stub):
+    bundle = graphs.Bundle(lambda stream: None, 0)
+    for _ in range(3):
+        bundle.run()
+    stub.fail("cuGraphLaunch", 719)
+    code = bundle.ready[0]()
+    stub.fail("cuGraphLaunch", 719)
+    with pytest.raises(DriverError, match="launches of one call"):
+        bundle.refused(bundle.ready[0], code)
+    assert code == 719
+    bundle.refused(bundle.ready[0], 201)                    # another device was current

@@ -125,6 +125,9 @@ def test_rows_that_the_copy_engine_cannot_move(world, stub):  # noqa: F811
     work = [line.split()[0] + " " + line.partition("<-")[2][2:] for line in stub.log(*WORK)]
     assert [w.split()[0] for w in work] == ["cuMemcpy2DAsync_v2", "cuMemcpy2DAsync_v2", "cuLaunchKernelEx", "cuMemcpy2DAsync_v2"]
     assert work[0].endswith("30 x 42 pitch 128<-42") and work[3].endswith("30 x 82 pitch 82<-128"), "rows begin on lines of L2"
+    gemm(world, a, b, out=c)                                 # the third time: they are made one launch
+    stub.clear()
+    assert gemm(world, a, b, out=c) is c and [line.split()[0] for line in stub.log()] == ["cuGraphLaunch"]
 
 
 @pytest.mark.parametrize("m, n, k, work", [(0, 5, 7, []), (5, 0, 7, []), (0, 0, 0, []),
