@@ -65,6 +65,7 @@ def fence_async(tile):
         for c in (cell, *[other for other, _ in cell.near]):
             if c.write is not None and c.write[5] and c.write[0] == task.component:
                 c.fence = task.epoch
+    task.met = tile.name
     if task.session.events is not None:
         task.session.note(task, "fence", f"fence_async {tile.name}")
 
@@ -72,6 +73,7 @@ def fence_async(tile):
 def read(region):
     """A copy of the region's values (outside the array: zero), through the generic proxy."""
     task = current()
+    task.met = None
     if task.session.races:
         access(task, region, "read", "read", (task.component, task.epoch), site(), generic=True)
     time = task.session.time
@@ -86,6 +88,7 @@ def read(region):
 def write(region, values):
     """Write the region, converted to its dtype, through the generic proxy."""
     task = current()
+    task.met = None
     if np.size(values) not in (prod(region.shape), 1):
         raise error(ContractError, task, f"write: {np.shape(values)} values into {region.name} of shape {region.shape}.")
     if task.session.races:

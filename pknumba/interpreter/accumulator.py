@@ -55,6 +55,7 @@ class Accumulator(Registers):
         made = self.rows if rows is None else min(self.rows, max(1, -(-int(rows) // _BLOCK)) * _BLOCK)
         product = _Product(self, a, b, bool(add), b_transposed, task, made)
         task.multiplications.append(product)
+        task.met = None
         task.multiplied += 1
         self._flying += 1
         task.launch.flying += 1
@@ -79,6 +80,7 @@ class Accumulator(Registers):
         if task.session.races and "mma" in task.queues:
             component, last = task.queues["mma"]
             task.clock = advance(task.clock, component, last - min(int(pending), task.multiplied))
+        task.met = self
         if begun is not None:
             task.session.note(task, "wait", "its multiplications are done" + (f" but for {pending}" if pending else ""), begun)
         return self

@@ -52,7 +52,7 @@ class Semaphore:
     def wait(self, phase):
         """Block until the phase of that parity is complete (acquire). PTX: mbarrier.try_wait.parity."""
         task, parity = current(), int(phase) & 1
-        begun = task.session.now
+        begun, task.met = task.session.now, None
         task.pause()
         last = self.seen.get(self._observer(task), -2)
         meant = self._meant(last, parity)
@@ -77,9 +77,16 @@ class Semaphore:
             what = f"phase {meant} is complete" if meant >= 0 else "lets the first lap pass"
             task.session.note(task, "wait", f"{self.name} {what}", begun)
 
-    def arrive(self):
-        """One arrival of this worker, in a cluster on the semaphore of every block (release). PTX: mbarrier.arrive."""
+    def arrive(self, after=None):
+        """One arrival of this worker, in a cluster on the semaphore of every block (release). PTX: mbarrier.arrive.
+
+        after: the register tile or shared tile that shows that the worker's threads have met. ContractError if it does not.
+        """
         task = current()
+        if after is not None and (task.met is None or task.met is not after and task.met != getattr(after, "name", "")):
+            raise error(ContractError, task, f"{self.name}: arrives after {getattr(after, 'name', 'a register tile')}, which does not show "
+                                             "that this worker's threads have met. What mma_wait has just returned does, or the tile of a "
+                                             "fence_async just before. Pass that, or nothing.", semaphore=self.name)
         for block in self._blocks():
             self.of(block)._arrive(task, 0)
         self._after(task)

@@ -14,10 +14,12 @@ class Task(greenlet):
         wanted: the value it waits for, for the description. since: step at which it began to wait; None without tracing.
         error: the exception that ended it.
         plain: where its last wait for a counter stands, if that said that no bulk copies follow.
+        met: the register tile that its last wait for products covered, or the name of the shared tile of its last fence, until it does
+            something that the threads of a worker do apart.
         cost, until: in virtual time, seconds that it has spent since it last paused, and when it may go on at the earliest.
     """
 
-    block = role = part = priority = plain = None
+    block = role = part = priority = plain = met = None
     order, cost, until = 0, 0.0, 0.0
 
     def __init__(self, session, rank, name, fn):

@@ -68,7 +68,7 @@ def arrive(sem, after=None):
     PTX: bar.sync of the worker (a warp: bar.warp.sync) unless ``after``, then mbarrier.arrive.release.cta by one of its threads; in a
     cluster by one for each block, after mapa.
     """
-    sem.arrive()
+    sem.arrive(after)
 
 
 @arrive.lowering
