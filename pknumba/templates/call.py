@@ -1,5 +1,6 @@
 """One call of a kernel, prepared for its arrays: on the device everything is packed once, so that firing costs a few microseconds."""
 
+import os
 import struct
 from collections import namedtuple
 from functools import partial
@@ -18,6 +19,22 @@ Matrix = namedtuple("Matrix", "pointer rows cols pitch dtype peers arrays target
 
 #: Slots for tensor maps in the parameter of a tensor, and the bytes of a header and of a map.
 _SLOTS, _HEADER = 2, 128
+
+
+def quick(world, launches):
+    """What the host pays least for: (function (stream) that launches, {stream: function () -> CUresult}, what deals with that result).
+
+    Under MPS a graph costs the host less than a launch. Ranks that are threads have none: one might wait in the driver for a kernel that
+    waits for another's.
+
+    Args:
+        launches: a runtime.Launch, or a function (stream) that makes several.
+    """
+    from ..runtime.graphs import Bundle
+    if hasattr(launches, "ready") and not (os.environ.get("PKNUMBA_TRY_GRAPHS") and world.sharing and not world.stream):
+        return launches.fire, launches.ready, launches.refused
+    bundle = Bundle(getattr(launches, "fire", launches), world.device)
+    return bundle.run, bundle.ready, bundle.refused
 
 
 class Steps:
@@ -40,15 +57,12 @@ class Steps:
 
     def shorten(self):
         """The common case, in which nothing comes before or after, is the launch alone, without a loop. Where something does, all of it
-        becomes one launch: but not of ranks that are threads, one of which might wait in the driver for a kernel that waits for another."""
-        if not self.before and not self.after:
+        becomes one launch."""
+        alone = not self.before and not self.after
+        if alone:
             self.run = self.launch.fire
-            if isinstance(self.launch, DeviceCall):
-                self.ready, self.refused = self.launch.launch.ready, self.launch.launch.refused
-        elif isinstance(self.launch, DeviceCall) and not self.world.stream and not debug():
-            from ..runtime.graphs import Bundle
-            bundle = Bundle(self.run, self.world.device)
-            self.run, self.ready, self.refused = bundle.run, bundle.ready, bundle.refused
+        if isinstance(self.launch, DeviceCall) and (alone or not self.world.stream and not debug()):
+            self.run, self.ready, self.refused = quick(self.world, self.launch.launch if alone else self.run)
 
 
 class Workspace:

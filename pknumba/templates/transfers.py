@@ -77,9 +77,11 @@ class CommCall:
         self.cfg = cfg.replace(**fixed, **self.kernel.copies(is_symmetric(x), is_symmetric(out), *map(is_symmetric, others)))
         self.cfg.check()
         self._prepare(x, out, found.out)
+        self.fire = self.launch.fire
         self.x = self.others = None              # a remembered call keeps no array alive
         if world.executor == "gpu" and not self.debug and self.receives and out is not None and not self.launch.results:
-            self.ready, self.refused = self.launch.launch.ready, self.launch.launch.refused
+            fire, self.ready, self.refused = launches.quick(world, self.launch.launch)
+            self.fire = lambda stream, result: fire(stream)
 
     def run(self, x, out):
         """Launch; the result, or None on a rank that gets none."""
@@ -91,7 +93,7 @@ class CommCall:
                 from .debug import looked_at
                 looked_at(self, self.stream(), result)
             else:
-                self.launch.fire(self.stream(), result)
+                self.fire(self.stream(), result)
         if not self.receives:
             return None
         return result.local if self.out_symmetric else result
