@@ -1,6 +1,5 @@
 """One call of a kernel, prepared for its arrays: on the device everything is packed once, so that firing costs a few microseconds."""
 
-import os
 import struct
 from collections import namedtuple
 from functools import partial
@@ -24,14 +23,14 @@ _SLOTS, _HEADER = 2, 128
 def quick(world, launches):
     """What the host pays least for: (function (stream) that launches, {stream: function () -> CUresult}, what deals with that result).
 
-    Under MPS a graph costs the host less than a launch. Ranks that are threads have none: one might wait in the driver for a kernel that
-    waits for another's.
+    For processes that share a card by MPS a graph of one launch takes the host 2.4 us less than the launch, and the device no longer. Ranks
+    that are threads have no graphs: one might wait in the driver for a kernel that waits for another's.
 
     Args:
         launches: a runtime.Launch, or a function (stream) that makes several.
     """
     from ..runtime.graphs import Bundle
-    if hasattr(launches, "ready") and not (os.environ.get("PKNUMBA_TRY_GRAPHS") and world.sharing and not world.stream):
+    if hasattr(launches, "ready") and (world.stream or not world.sharing):
         return launches.fire, launches.ready, launches.refused
     bundle = Bundle(getattr(launches, "fire", launches), world.device)
     return bundle.run, bundle.ready, bundle.refused

@@ -85,6 +85,17 @@ def test_a_repeated_call_only_launches(world, stub):  # noqa: F811
     assert len(stub.log("cuTensorMapEncodeTiled")) == 3 and not stub.log("cuModuleLoadData")
 
 
+def test_processes_that_share_a_card_launch_graphs(world, stub):  # noqa: F811
+    """Under MPS they cost the host less, from the third time on; what goes into a graph of the user's is launched as it is."""
+    world.sharing = True
+    a, b, c = array(300, 200), array(200, 400), array(300, 400)
+    for launched in (["cuLaunchKernelEx"], ["cuLaunchKernelEx"], None, ["cuGraphLaunch"], ["cuGraphLaunch"]):
+        stub.clear()
+        assert gemm(world, a, b, out=c) is c
+        if launched:
+            assert [line.split()[0] for line in stub.log(*WORK, "cuGraphLaunch")] == launched
+
+
 @pytest.mark.parametrize("shape, grid", [((1200, 4000), 132), ((300, 400), 4 * 4), ((100, 200), 2 * 2)])
 def test_clusters(world, stub, shape, grid):  # noqa: F811
     """As many blocks as there are resident clusters and pairs of tiles; the launch says how many blocks a cluster has."""
