@@ -84,7 +84,7 @@ def chained(args):
         variants, outs = {}, {}
         for name in ("chained", "one by one"):
             world = World.local(1, executor="gpu")
-            world.crowded = name == "one by one"                        # as ranks that share a GPU do
+            world.sharing = name == "one by one"                        # as ranks that share a GPU do
             outs[name] = torch.empty_like(A)
             variants[name] = [partial(gemm, world, A, B, out=outs[name])]
             variants[name][0]()
