@@ -63,8 +63,8 @@ class Graph:
 class Bundle:
     """Several launches that follow each other: one by one at first, and together, as a graph, once a stream has had them often.
 
-    A launch costs the host some 5 us, a graph of several little more than one. It is made when it is likely to be needed again, since
-    making it costs as much as fifty launches.
+    A graph of several launches costs the host little more than one. It is made when it is likely to be needed again, since making it takes
+    as long as many launches.
 
     Args:
         launches: function (stream) that makes them; nothing but what a graph can hold.
