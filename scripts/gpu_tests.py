@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 #: Name of the variable by which the processes of a job are found again, whatever session they have moved to.
 MARK = "PKNUMBA_GPU_TESTS"
-PROGRAMS, RANKS = ("many_calls", "many_fused", "many_collectives", "many_layers"), (2, 4, 8)
+PROGRAMS, RANKS = ("many_calls", "many_fused", "many_collectives", "many_layers", "many_attention"), (2, 4, 8)
 #: What the names of tests that start the service have in them: it takes memory and SMs that others would be short of.
 SERVED = "under_mps"
 #: Seconds that a job must have to be started, and that a process has to end when it is asked to.

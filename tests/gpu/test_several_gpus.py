@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 MPS = HERE.parents[1] / "scripts" / "mps"
 
 #: Programs that make many calls in a row, and how many.
-PROGRAMS = {"many_calls": 1000, "many_fused": 1000, "many_collectives": 1000, "many_layers": 300}
+PROGRAMS = {"many_calls": 1000, "many_fused": 1000, "many_collectives": 1000, "many_layers": 300, "many_attention": 300}
 #: Files whose tests play ranks as threads, and which of them are played again here.
 THREADS = ("gemm_all_reduce", "fused", "collectives", "norm", "moe", "spread_attention", "decode_attention")
 AGAIN = "graph or streams or calls_in_a_row or clocks"

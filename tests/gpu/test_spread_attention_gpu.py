@@ -10,7 +10,7 @@ from pknumba.runtime import driver
 from ..kernels.attending import assert_attention, definition, exact_heads, heads, part
 from .arrays import on_device, to_numpy, torch
 from .building import build
-from .test_gemm_all_reduce_gpu import ranks
+from .test_gemm_all_reduce_gpu import ranks, under_mps
 
 AVAILABLE, WHY = driver.available()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "a GPU"), pytest.mark.timeout(300)]
@@ -97,3 +97,9 @@ def test_ulysses_calls_in_a_row(size):
         world.synchronize()
         assert int(wrong) == 0
     ranks(size, main)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_processes_under_mps(size):
+    """200 calls of each kind, every rank a process: with four on a card, causal rings hung (decision 21)."""
+    under_mps(size, "many_attention.py", 240, calls=200)

@@ -88,5 +88,5 @@ def test_programs_of_many_calls(monkeypatch):
     monkeypatch.syspath_prepend(SCRIPTS)
     module = importlib.import_module("gpu_tests")
     found = module.jobs(SCRIPTS.parent / "tests" / "gpu", ["many_"], 50, 1)
-    assert len(found) == 12 and all(Path(job.command[6]).exists() and job.command[-2:] == ("--calls", "50") for job in found)
+    assert len(found) == 15 and all(Path(job.command[6]).exists() and job.command[-2:] == ("--calls", "50") for job in found)
     assert {job.cards for job in found} == {"alone"} and sys.executable in found[0].command
