@@ -141,14 +141,14 @@ class Launch:
         self.admit()
         self.check_end()
 
-    def _room(self):
-        """Whether a cluster more may run, of those that fit at once and on the card that ranks share."""
-        own = self.resident is None or self.running + self.cluster <= self.resident
-        return own and self.session.card.room(self.cluster)
+    @property
+    def fits(self):
+        """Whether a cluster more may run beside those of this launch that do, whoever else is on the card."""
+        return self.resident is None or self.running + self.cluster <= self.resident
 
     def admit(self):
         """Start queued blocks as long as there is room."""
-        while self.queued and self._room():
+        while self.queued and self.fits and self.session.card.room(self.cluster):
             blocks, self.queued = self.queued[:self.cluster], self.queued[self.cluster:]
             self.running += self.cluster
             self.session.card.take(self.cluster)

@@ -114,7 +114,7 @@ def deadlock(blocked, alive, queued):
     lines = [f"deadlock: {len(rows)} of {alive} tasks wait and nothing is in flight."]
     for launch, blocks in queued:
         card, late = launch.session.card.sms, f"block{'s' if len(blocks) > 1 else ''} {names(map(str, blocks), 4)}"
-        if card is not None and (launch.resident is None or launch.running + launch.cluster <= launch.resident):
+        if card is not None and launch.fits:
             lines.append(f"  rank {launch.rank} launch {launch.name}: {launch.running} of its {launch.grid} blocks run, and {late} cannot "
                          f"start: the {card} SMs of the card are taken by all ranks' blocks, which wait. Start first what is waited for, "
                          "or launch no more blocks than there is surely room for.")

@@ -83,7 +83,7 @@ class Semaphore:
         after: the register tile or shared tile that shows that the worker's threads have met. ContractError if it does not.
         """
         task = current()
-        if after is not None and (task.met is None or task.met is not after and task.met != getattr(after, "name", "")):
+        if after is not None and task.met != getattr(after, "name", after):
             raise error(ContractError, task, f"{self.name}: arrives after {getattr(after, 'name', 'a register tile')}, which does not show "
                                              "that this worker's threads have met. What mma_wait has just returned does, or the tile of a "
                                              "fence_async just before. Pass that, or nothing.", semaphore=self.name)

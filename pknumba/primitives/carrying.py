@@ -199,8 +199,7 @@ def post(counters, number, peer, n=1):
 def _(counters, number, peer, n):
     def emit(p, counters_at, number, peer, n):
         p("fence.proxy.async;")
-        if counters.role.scope == "warp":
-            p("bar.warp.sync 0xffffffff;")
+        p.sync_worker(counters.role)
         with p.leader(counters.role.scope):
             p("fence.acq_rel.sys; red.relaxed.sys.global.add.u32 [$0], $1;", _address(p, _peer(p, counters_at, peer), number), n)
     return emit

@@ -76,8 +76,7 @@ def _(counters, number):
     def emit(p, counters_at, number):
         check_number(p, counters, counters_at, number)
         p("fence.proxy.async;")
-        if counters.role.scope == "warp":
-            p("bar.warp.sync 0xffffffff;")
+        p.sync_worker(counters.role)
         size = p.parameter(p.i32, counters_at, 16)
         with p.leader(counters.role.scope):
             p("fence.acq_rel.sys;")

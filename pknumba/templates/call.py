@@ -20,20 +20,21 @@ Matrix = namedtuple("Matrix", "pointer rows cols pitch dtype peers arrays target
 _SLOTS, _HEADER = 2, 128
 
 
-def quick(world, launches):
-    """What the host pays least for: (function (stream) that launches, {stream: function () -> CUresult}, what deals with that result).
-
-    For processes that share a card by MPS a graph of one launch takes the host 2.4 us less than the launch, and the device no longer
-    (decision 22). Ranks that are threads have no graphs: one might wait in the driver for a kernel that waits for another's.
-
-    Args:
-        launches: a runtime.Launch, or a function (stream) that makes several.
-    """
+def together(world, launches):
+    """What a function (stream) launches, as a graph once it comes often: (function (stream) that launches, {stream: function () ->
+    CUresult}, what deals with that result). Not for ranks that are threads: one might wait in the driver for a kernel that waits for
+    another's."""
     from ..runtime.graphs import Bundle
-    if hasattr(launches, "ready") and (world.stream or not world.sharing):
-        return launches.fire, launches.ready, launches.refused
-    bundle = Bundle(getattr(launches, "fire", launches), world.device)
+    bundle = Bundle(launches, world.device)
     return bundle.run, bundle.ready, bundle.refused
+
+
+def quick(world, launch):
+    """The same of one runtime.Launch, by what the host pays least for: for processes that share a card by MPS a graph of it takes the host
+    2.4 us less than the launch, and the device no longer (decision 22)."""
+    if world.sharing and not world.stream:
+        return together(world, launch.fire)
+    return launch.fire, launch.ready, launch.refused
 
 
 class Steps:
@@ -57,11 +58,13 @@ class Steps:
     def shorten(self):
         """The common case, in which nothing comes before or after, is the launch alone, without a loop. Where something does, all of it
         becomes one launch."""
-        alone = not self.before and not self.after
-        if alone:
+        alone, on_device = not self.before and not self.after, isinstance(self.launch, DeviceCall)
+        if alone and on_device:
+            self.run, self.ready, self.refused = quick(self.world, self.launch.launch)
+        elif alone:
             self.run = self.launch.fire
-        if isinstance(self.launch, DeviceCall) and (alone or not self.world.stream and not debug()):
-            self.run, self.ready, self.refused = quick(self.world, self.launch.launch if alone else self.run)
+        elif on_device and not self.world.stream and not debug():
+            self.run, self.ready, self.refused = together(self.world, self.run)
 
 
 class Workspace:

@@ -1,7 +1,7 @@
 """Operators that first look whether they were called with just these arrays before.
 
 That look is a Python function of its own for each operator, written from its signature: without a loop, and without a call but those that
-compare. It takes half as long as the way through ``fast.found``, which is gone where it finds nothing.
+compare. It takes half as long as the way through ``fast.found``, which is taken where it finds nothing.
 """
 
 import functools

@@ -8,8 +8,9 @@ import pytest
 
 from pknumba.config import AttentionConfig, DecodeAttentionConfig, GemmConfig, GroupedGemmConfig, RingAttentionConfig
 from pknumba.kernels import Attention, DecodeAttention, Gemm, GroupedGemm, RingAttention
-from tests.ptx.test_text import statements
-from tests.test_layers import ROOT
+
+from ..test_layers import ROOT
+from .test_text import statements
 
 pytestmark = [pytest.mark.ptx, pytest.mark.timeout(300)]
 

@@ -12,6 +12,7 @@ from pknumba.templates import fast
 from pknumba.templates.repeated import NEWEST, repeated
 
 from .test_found import Guards, Tensor, torch  # noqa: F401 - a fixture
+from .test_found import World as Found
 
 
 class Call:
@@ -26,14 +27,12 @@ class Call:
         return self.code
 
 
-class World:
-    executor = "gpu"
+class World(Found):
+    """One that knows which calls went the usual way."""
 
     def __init__(self):
-        self.cache, self.alarm, self.usual, self.make = {}, types.SimpleNamespace(value=0), [], Call
-
-    def check(self):
-        """As of a world."""
+        super().__init__()
+        self.alarm, self.usual, self.make = types.SimpleNamespace(value=0), [], Call
 
 
 @repeated("x", "out", "more", result="out, more")
@@ -97,22 +96,18 @@ def test_what_has_no_place_goes_the_usual_way(torch, given):  # noqa: F811
         assert len(world.usual) == times
 
 
-@COMPARED
-def test_a_world_in_which_something_happened(torch):  # noqa: F811
-    world, (x, out, more) = World(), tensors()
-    operate(world, x, out=out, more=more)
-    world.alarm.value = 1
-    operate(world, x, out=out, more=more)
-    assert len(world.usual) == 2, "the usual way looks what it was"
+SPOILT = {"something happened in the world": lambda world: setattr(world.alarm, "value", 1),
+          "the launch is refused": lambda world: setattr(world.cache[NEWEST], "code", 201)}
 
 
 @COMPARED
-def test_a_launch_that_is_refused(torch):  # noqa: F811
+@pytest.mark.parametrize("how", SPOILT)
+def test_the_usual_way_says_what_is_wrong(torch, how):  # noqa: F811
     world, (x, out, more) = World(), tensors()
     operate(world, x, out=out, more=more)
-    world.cache[NEWEST].code = 201
+    SPOILT[how](world)
     operate(world, x, out=out, more=more)
-    assert len(world.usual) == 2, "the usual way says why"
+    assert len(world.usual) == 2, how
 
 
 @COMPARED
