@@ -74,7 +74,7 @@ def communicating(lines):
     """Operators on two GPUs against the number of communicating SMs, with the model's prediction."""
     found = {}
     for r in lines:
-        if r["op"] in OPERATORS and r["gpus"] == r["world"] > 1:
+        if r["op"] in OPERATORS and "inter" in OPERATORS[r["op"]].moves and r["gpus"] == r["world"] > 1:
             found.setdefault(r["op"], []).append(r)
     if not found:
         return None

@@ -49,6 +49,7 @@ RIVALS = ("cublas", "NCCL", "cuDNN", "torch")
 HEADLINES = {"gemm": [(2048,) * 3, (4096,) * 3, (8192,) * 3, (8192, 8192, 1024)],
              "attention": [(4, 16, 16, 8192, 128), (16, 16, 16, 1536, 128)], "grouped_gemm": [(8192, 32, 7168, 2048)],
              "gemm_all_reduce": [(8192, 8192, 4096)], "gemm_reduce_scatter": [(8192, 8192, 4096)], "all_gather_gemm": [(8192, 8192, 4096)],
+             "gemm_all_to_all": [(8192, 8192, 4096)],
              "all_reduce": [(32768,), (134217728,)], "all_gather": [(67108864,)], "reduce_scatter": [(134217728,)],
              "all_to_all": [(134217728,)], "ring_attention": [(1, 16, 16, 32768, 128)], "ulysses_attention": [(1, 16, 16, 32768, 128)],
              "decode_attention": [(8, 32, 8, 32768, 128)],

@@ -82,7 +82,8 @@ def test_paper_threshold():
 def measured():
     """The newest line of every operator and shape with several numbers of communicating SMs, one rank on each of two GPUs."""
     lines = [json.loads(text) for text in (RESULTS / "multigpu.jsonl").read_text().splitlines()]
-    swept = [r for r in lines if r["op"] in OPERATORS and sum(name.endswith("comm SMs") for name in r.get("medians_us", ())) > 1]
+    swept = [r for r in lines if r["op"] in OPERATORS and "inter" in OPERATORS[r["op"]].moves
+             and sum(name.endswith("comm SMs") for name in r.get("medians_us", ())) > 1]
     return {(r["op"], *r["shape"]): r for r in swept}.values()
 
 
