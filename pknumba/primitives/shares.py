@@ -13,9 +13,8 @@ from itertools import pairwise
 from ..interpreter import Accumulator, read, values, write
 from ..lowering import Int, accumulator_type, constant, is_accumulator, need, primitive
 
-#: Bytes of a block of 64 x 8: 16 for each thread. Loads of a thread that are on their way at once: 24 would spill. Tiles at most whose
-#: addresses a thread has registers for.
-_BLOCK, _FLYING, _KNOWN = 2048, 16, 8
+#: Bytes of a block of 64 x 8: 16 for each thread. Loads of a thread that are on their way at once: 24 would spill.
+_BLOCK, _FLYING = 2048, 16
 #: All bits of a word but the one that is its flag.
 _VALUE = 0xfffffffe
 
@@ -146,7 +145,8 @@ def _(acc, tensor, first, step, count, shares, own, phase, left):
         b, sums, base = p.b, _kept(p, p.elements(acc_v), acc, n, own), p.shared_base()
         at = b.add(_place(p, tensor_at, first, size), p.wide(p.scale(own, acc.cols // 8 // n * _BLOCK)))
         order, first_of_all = [(i, j) for i in range(1, tiles) for j in range(len(blocks))], _FLYING
-        if tiles <= _KNOWN:     # first a block of each tile, which says that the tile has come: the others are then asked for once
+        if tiles <= (16 if tensor.role.workers < 3 else 8):             # as many addresses as a thread has registers for
+            # first a block of each tile, which says that the tile has come: the others are then asked for once
             order, first_of_all = sorted(order, key=lambda place: place[1]), tiles - 1
         for k, end in pairwise([0, *range(first_of_all, len(order), _FLYING), len(order)]):
             some, places = order[k:end], {}
