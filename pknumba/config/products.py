@@ -177,10 +177,10 @@ class GemmConfig(Config):
         rules = [(self.slices >= 1 and self.slices & self.slices - 1 == 0, f"slices = {self.slices}. Tiles are added up in a circle. Use a "
                   "power of two.")]
         if self.slices > 1:
-            sums, most = self.part_m * self.tile_n // 128, {1: 128, 2: 128, 3: 64}[self.consumers]
+            sums, most = self.part_m * self.tile_n // 128, {1: 128, 2: 128, 3: 64}[self.consumers] // (2 if self.slices > 16 else 1)
             rules += [
                 (sums <= most, f"slices = {self.slices} of a tile {self.tile_m} x {self.tile_n}. Threads of {self.consumers} consumers "
-                 f"that add up slices have registers for {most} sums each, not for {sums}. Use a smaller tile."),
+                 f"that add up so many have registers for {most} sums each, not for {sums}. Use a smaller tile."),
                 (len(self.clusters) > 1, f"slices = {self.slices}. Blocks of this family share no tile. Use GemmConfig."),
                 (not self.ping_pong, f"slices = {self.slices} with ping_pong. Consumers of a tile that is shared work together. Use "
                  "ping_pong = False."),

@@ -145,7 +145,7 @@ def _(acc, tensor, first, step, count, shares, own, phase, left):
         b, sums, base = p.b, _kept(p, p.elements(acc_v), acc, n, own), p.shared_base()
         at = b.add(_place(p, tensor_at, first, size), p.wide(p.scale(own, acc.cols // 8 // n * _BLOCK)))
         order, first_of_all = [(i, j) for i in range(1, tiles) for j in range(len(blocks))], _FLYING
-        if tiles <= (16 if tensor.role.workers < 3 else 8):             # as many addresses as a thread has registers for
+        if tiles <= (16 if acc.size <= 64 and tensor.role.workers < 3 else 8):      # as many addresses as a thread has registers for
             # first a block of each tile, which says that the tile has come: the others are then asked for once
             order, first_of_all = sorted(order, key=lambda place: place[1]), tiles - 1
         for k, end in pairwise([0, *range(first_of_all, len(order), _FLYING), len(order)]):

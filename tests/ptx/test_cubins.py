@@ -199,7 +199,7 @@ def expect_shares(cfg, code):
     stores, loads = code.find("STG.E.128.STRONG.GPU"), code.find("LDG.E.128.STRONG.GPU")
     assert (len(stores), len(loads)) == (blocks, others) and not code.counts()["REDG"]
     assert max(code.find("LDG.E.STRONG.GPU")[:1]) < code.find("HGMMA")[0]
-    by_tile = cfg.slices <= (16 if cfg.consumers < 3 else 8)
+    by_tile = cfg.slices <= (16 if cfg.part_m * cfg.tile_n <= 64 * 128 and cfg.consumers < 3 else 8)
     groups = [cfg.slices - 1, min(16, others - cfg.slices + 1)] if by_tile else [min(others, 16)]
     for some in groups:
         assert not any(i.name in ("FADD", "BRA") for i in code.instructions[loads[0]:loads[some - 1]])
