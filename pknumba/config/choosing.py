@@ -37,9 +37,9 @@ _SLICED = (
     (dict(tile_m=64, tile_n=64, stages=12, c_stages=1, consumers=1, group_m=24, direct=True, ahead=1), 0.52, 0.0),
 )
 _SLICES = (2, 4, 8, 16)
-#: Seconds of a call beside its tiles; in which the blocks of a cluster meet, first and last; in which those that share a depth add up, and
+#: Seconds of a call beside its tiles; in which the blocks of a cluster meet; in which those that share a depth add up, and
 #: more for each of their slices and for each element of a tile. Bytes per second that operands come with from memory.
-_CALL, _MEET, _ADD_UP, _MEMORY = 1.95e-6, 0.9e-6, (1.5e-6, 0.1e-6, 1.6e-10), 3.8e12
+_CALL, _MEET, _ADD_UP, _MEMORY = 1.95e-6, 0.4e-6, (1.5e-6, 0.1e-6, 1.6e-10), 3.8e12
 
 #: FLOP/s of one SM that multiplies at rate 1: measured on an H200, benchmarks/results/gemm.jsonl.
 _SM_FLOPS = 5.3e12

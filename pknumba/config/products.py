@@ -177,9 +177,10 @@ class GemmConfig(Config):
         rules = [(self.slices >= 1 and self.slices & self.slices - 1 == 0, f"slices = {self.slices}. Tiles are added up in a circle. Use a "
                   "power of two.")]
         if self.slices > 1:
+            sums, most = self.part_m * self.tile_n // 128, {1: 128, 2: 128, 3: 64}[self.consumers] // (2 if self.slices > 16 else 1)
             rules += [
-                (self.slices <= 8 or self.part_m * self.tile_n <= 64 * 128, f"slices = {self.slices} of a tile {self.tile_m} x "
-                 f"{self.tile_n}. With more than 8 a consumer's sums take 64 registers at most. Use a smaller tile."),
+                (sums <= most, f"slices = {self.slices} of a tile {self.tile_m} x {self.tile_n}. Threads of {self.consumers} consumers "
+                 f"that add up so many have registers for {most} sums each, not for {sums}. Use a smaller tile."),
                 (len(self.clusters) > 1, f"slices = {self.slices}. Blocks of this family share no tile. Use GemmConfig."),
                 (not self.ping_pong, f"slices = {self.slices} with ping_pong. Consumers of a tile that is shared work together. Use "
                  "ping_pong = False."),

@@ -57,6 +57,15 @@ class Block:
             tile.poison()
         return tile
 
+    def check_left(self):
+        """ProtocolError if a block of its cluster may arrive here when it has left."""
+        clock = self.tasks[0].clock
+        for task in self.tasks[1:]:
+            clock = join(clock, task.clock)
+        for ring in self.rings:
+            for semaphore in ring.used():
+                semaphore.check_left(clock)
+
     def leave(self):
         """It has ended. What refers to each other is parted, so that it is freed now and not by the collector of cycles."""
         for task in self.tasks:
@@ -164,7 +173,7 @@ class Launch:
         block = task.block
         block.live -= 1
         self.live -= 1
-        if all(b.live == 0 for b in block.mates()):         # they leave together
+        if all(b.live == 0 for b in block.mates()):         # their SMs are given out together
             self.running -= self.cluster
             self.session.card.left(self, self.session)
         self.check_end()
@@ -195,7 +204,11 @@ class Launch:
         session, total = self.session, self._clock
         for block in self.blocks.values():
             if block.tasks and not block.seat:
-                total = join(total, _end_of([t for b in block.mates() for t in b.tasks]))
+                mates = block.mates()
+                total = join(total, _end_of([t for b in mates for t in b.tasks]))
+                if len(mates) > 1:
+                    for mate in mates:
+                        mate.check_left()
         session.join_stream(self.rank, total)
         stream = session.stream(self.rank)
         session.components.give_back(self.rank, [pair for b in self.blocks.values() for t in b.tasks for pair in t.used()])

@@ -2,7 +2,7 @@
 
 from ..errors import ContractError, ProtocolError
 from .clocks import covers, join
-from .report import error, names
+from .report import error, names, site, where
 from .task import current, running
 
 
@@ -35,17 +35,18 @@ class Semaphore:
     """An mbarrier: `arrivals` arrivals and no outstanding bytes complete a phase. One `of` a "cluster" stands for those of all its blocks.
 
     The phase is counted in full, so that a wait whose parity no longer says which phase it means is found. ``clock``
-    collects what arrived in the open phase; ``complete_clock`` keeps that of the last two phases, by parity.
+    collects what arrived in the open phase; ``complete_clock`` keeps that of the last two phases, by parity. ``strangers``: of each worker
+    of another block that has arrived, when and where it last did.
     """
 
     __slots__ = ("block", "name", "by", "arrivals", "place", "of_cluster", "phase", "arrived", "pending_bytes", "arrived_by", "last_by",
-                 "waiters", "seen", "owned", "clock", "complete_clock", "proof", "complete_proof")
+                 "waiters", "seen", "owned", "clock", "complete_clock", "proof", "complete_proof", "strangers")
 
     def __init__(self, block, name, by, arrivals, place=(0, 0), of="block"):
         self.block, self.name, self.by, self.arrivals, self.place, self.of_cluster = block, name, by, arrivals, place, of == "cluster"
         self.phase = self.arrived = self.pending_bytes = 0
         self.arrived_by, self.last_by, self.waiters, self.seen, self.owned = [], [], [], {}, {}
-        self.clock, self.complete_clock = None, [None, None]
+        self.clock, self.complete_clock, self.strangers = None, [None, None], {}
         self.proof, self.complete_proof = [], [(), ()]
 
     # ---- the kernel's side
@@ -121,6 +122,8 @@ class Semaphore:
                         semaphore=self.name)
         if task.session.races:
             self._release(task.clock, (task.component, task.epoch))
+            if task.block is not self.block:
+                self.strangers[task.component] = task.epoch, task, site()
         self.pending_bytes += int(nbytes)
         self.arrived += 1
         self.arrived_by.append(task.name)
@@ -212,6 +215,15 @@ class Semaphore:
         if not self.phase:
             return text + "; nobody completed a phase)"
         return text + f"; phase {self.phase - 1} was completed by {names(self.last_by)})"
+
+    def check_left(self, clock):
+        """ProtocolError unless every arrival of another block is ordered before ``clock``, that of the end of this block."""
+        for component, (epoch, task, place) in self.strangers.items():
+            if not covers(clock, component, epoch):
+                raise ProtocolError(f"{self.name} of {self.block.label}: {task.name} may arrive, at {where(place)}, when the block has "
+                                    "left. Nobody waits for that arrival, and the block's shared memory is gone then. Let the role that "
+                                    "fills what is given back wait at the end until all of it has been.", semaphore=self.name,
+                                    task=task.name, rank=self.block.launch.rank, block=self.block.number)
 
     def check_end(self):
         """ProtocolError if something is left when the block has ended."""

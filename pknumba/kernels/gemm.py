@@ -61,6 +61,13 @@ class Gemm(LCS):
         return stage
 
     @staticmethod
+    def emptied(cfg, g, s, step):
+        """Waits until every stage is empty, after that many steps."""
+        for k in range(cfg.stages):
+            stage, phase = ring(step + k, cfg.stages)
+            wait(s.ab_empty[stage], phase ^ 1)
+
+    @staticmethod
     def fetch(cfg, g, s, task, k, stage):
         """Starts the loads of a task's k-th step."""
         at = mod(k + task.col, g.k_tiles) if cfg.stagger else k

@@ -6,6 +6,8 @@ from .types import I32
 
 #: Byte offsets in the launch context (device memory). A limit of 0 means no limit.
 ERROR, ABORT, LIMIT, CONTEXT_RANK, CONTEXT_SIZE, EPOCH, NUMBER = 0, 8, 16, 24, 28, 32, 36
+#: Nanoseconds for which a thread that gives up stays in a cluster. The waits of all others return at once then, in one or two microseconds.
+LINGER = 1 << 27
 #: Words of the error record (pinned host memory), and its first word once it is complete.
 MAGIC = 1611526157
 RECORD = ("magic", "rank", "block", "role", "kind", "which", "expected", "seen", "operator", "told")
@@ -55,8 +57,9 @@ class Bounded(Recording):
         """A wait has expired, or another rank has given up: write the record if nobody did, raise the abort word (1 + the rank that gave
         up first; the next word counts who would write the record), and leave.
 
-        Roles of one thread or warp exit. Warpgroups go on with whatever is in their tiles: their named barriers and wgmma must stay
-        complete, and every later wait of this block returns at once.
+        Roles of one thread or warp exit, in a cluster a while later: consumers of other blocks go on, and arrive here. Warpgroups go on
+        with whatever is in their tiles: their named barriers and wgmma must stay complete, and every later wait of this block returns at
+        once.
         """
         base = self.shared_base() if base is None else base
         word = "st.relaxed.sys.global.u32"
@@ -69,4 +72,6 @@ class Bounded(Recording):
              f"ld.global.u32 k, [c+{NUMBER}]; {word} [e+32], k; fence.acq_rel.sys; mov.u32 k, {MAGIC}; {word} [e], k; GONE: }}",
              base, which, expected, seen)
         if role.scope != "warpgroup":
-            self("exit;")
+            linger = ("{ .reg .u64 t, u; .reg .pred q; mov.u64 t, %globaltimer; LINGER: nanosleep.u32 100000; mov.u64 u, %globaltimer; "
+                      f"sub.u64 u, u, t; setp.lt.u64 q, u, {LINGER}; @q bra LINGER; }} ")
+            self(linger * (role.cluster > 1) + "exit;")

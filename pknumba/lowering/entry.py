@@ -136,16 +136,6 @@ def _follow(plan):
     return follow
 
 
-@extending.intrinsic
-def _leave(tyctx):
-    """Until every block of the cluster is here: until then it may write to this block's shared memory or arrive there. A release, since
-    a relaxed arrival here may overtake those at other blocks' semaphores, which would then reach a block that is gone."""
-    def codegen(context, b, sig, args):
-        Ptx(context, b, ())("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;")
-        return context.get_dummy_value()
-    return types.void(), codegen
-
-
 def _epoch(plan):
     """An intrinsic: the number of this call, one more than the last that ended on this rank."""
     @extending.intrinsic
@@ -226,7 +216,7 @@ def _source(plan):
     compute = _COMPUTE.format(pad=pad, consumers=consumers, few=few, many=many, helpers="\n".join(calls),
                               number="number = warp()" if beside else "tid = i32(cuda.threadIdx.x)")
     if not comm:
-        return "\n".join(lines) + compute + ("\n    leave()" if plan.cluster > 1 else "")
+        return "\n".join(lines) + compute
     first = getattr(plan.kernel, "movers_first", False)
     number = "block + parameters.comm_sms" if first else "block - sms"
     communicate = _COMMUNICATE.format(pad=pad, number=number, warps=comm.workers, only=only)
@@ -244,8 +234,7 @@ def make_entry(plan):
     forget()
     steps = device(plan.kernel.steps)
     space = dict(cfg=plan.cfg, i32=_i32, begin=_begin(plan), follow=_follow(plan), get_epoch=_epoch(plan), warpgroup=_warpgroup, warp=_warp,
-                 few=_set_registers("dec", plan.registers[0]), many=_set_registers("inc", plan.registers[1]), leave=_leave,
-                 cuda=cuda)
+                 few=_set_registers("dec", plan.registers[0]), many=_set_registers("inc", plan.registers[1]), cuda=cuda)
     for name, role in plan.roles.items():
         space[name] = device(plan.drivers[name](plan.kernel.played(name, device), steps))
         space[f"bind_{name}"] = _bind(_globals_type(plan, role))

@@ -8,11 +8,13 @@ it, so who needs a word loads it until that bit is what it is in this call. Call
 a worker finds the bit of its call in a word that only it writes. What is left so is at most 2^-23 smaller than it was, relatively.
 """
 
+from itertools import pairwise
+
 from ..interpreter import Accumulator, read, values, write
 from ..lowering import Int, accumulator_type, constant, is_accumulator, need, primitive
 
-#: Bytes of a block of 64 x 8: 16 for each thread. Loads of a thread that are on their way at once, for small tiles and for large ones.
-_BLOCK, _FLYING = 2048, (16, 4)
+#: Bytes of a block of 64 x 8: 16 for each thread. Loads of a thread that are on their way at once: 24 would spill.
+_BLOCK, _FLYING = 2048, 16
 #: All bits of a word but the one that is its flag.
 _VALUE = 0xfffffffe
 
@@ -138,22 +140,23 @@ def _(acc, tensor, first, step, count, shares, own, phase, left):
     n, tiles = _check("reduce_shares", tensor, acc, shares), constant(count, "reduce_shares: count")
     need(tiles & tiles - 1 == 0, f"{tensor.role.name}: reduce_shares of {tiles} tiles. They are counted around. Use a power of two.")
     total, blocks, size = accumulator_type(acc.rows, acc.cols // n), _blocks(acc, n), 4 * acc.rows * acc.cols
-    flying = _FLYING[acc.size > 64]
 
     def emit(p, acc_v, tensor_at, first, step, _, __, own, phase, ___):
         b, sums, base = p.b, _kept(p, p.elements(acc_v), acc, n, own), p.shared_base()
         at = b.add(_place(p, tensor_at, first, size), p.wide(p.scale(own, acc.cols // 8 // n * _BLOCK)))
-        order = [(i, j) for i in range(1, tiles) for j in range(len(blocks))]
-        for k in range(0, len(order), flying):
-            some, places = order[k:k + flying], {}
+        order, first_of_all = [(i, j) for i in range(1, tiles) for j in range(len(blocks))], _FLYING
+        if tiles <= (16 if acc.size <= 64 and tensor.role.workers < 3 else 8):      # as many addresses as a thread has registers for
+            # first a block of each tile, which says that the tile has come: the others are then asked for once
+            order, first_of_all = sorted(order, key=lambda place: place[1]), tiles - 1
+        for k, end in pairwise([0, *range(first_of_all, len(order), _FLYING), len(order)]):
+            some, places = order[k:end], {}
             for i in sorted({i for i, _ in some}):
                 number = b.mul(b.and_(b.add(own, p.const(i)), p.const(tiles - 1)), step)
                 places[i] = b.add(at, b.mul(p.wide(number), p.const(size, p.i64))), b.add(first, number)
             found = _await(p, left, base, [(places[i][0], _BLOCK * blocks[j]) for i, j in some], phase, places[some[0][0]][1])
             for (_, j), words in zip(some, found):
-                for e, word in enumerate(words):
-                    value = b.bitcast(b.and_(word, p.const(_VALUE)), p.f32)
-                    sums[4 * j + e] = b.fadd(sums[4 * j + e], value)
+                for e, word in enumerate(words, 4 * j):         # in place and in order: the optimizer would add last, and keep all words
+                    sums[e] = p(f"{{ .reg .b32 v; and.b32 v, $2, {_VALUE}; add.f32 $0, $0, v; }}", word, tied=[sums[e]])
         return p.pack(sums)
     return total, emit
 

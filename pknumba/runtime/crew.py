@@ -47,7 +47,7 @@ class LocalWorld(World):
             def task():
                 world._here.make_current()
                 result = main(world, *args)
-                if self.executor == "gpu" and not world.closed:
+                if self.executor == "gpu" and not (world.closed or world._broken):      # broken: main has been told, and has gone on
                     world.synchronize()         # the caller's stream is another; and a wait that gave up is an error, not a wrong result
                 return result
             return task

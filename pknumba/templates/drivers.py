@@ -40,6 +40,21 @@ def together(role, steps):
     return drive
 
 
+def emptied(kernel):
+    """``together`` of a loader in a cluster, which at last waits until all that it filled has been given back: blocks of the cluster arrive
+    here to give it back, and must not arrive at a block that has left."""
+    def factory(role, steps):
+        def drive(cfg, g, s, part, place, places):
+            turn, step = i32(0), i32(0)
+            for t in range(place, g.tasks, places):
+                role(cfg, g, s, Task(i32(t), turn, part, mod(t, g.world_size), step))
+                step = i32(step + steps(cfg, g, i32(t)))
+                turn = i32(turn + 1)
+            kernel.emptied(cfg, g, s, step)
+        return drive
+    return factory
+
+
 def counted_blocks(role, steps):
     """As ``together``; once every block of this rank has done its tasks, all know which call this is: the next may have another number."""
     def drive(cfg, g, s, part, place, places):

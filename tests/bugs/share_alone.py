@@ -17,6 +17,9 @@ def loader(g, s):
         expect(s.full[stage], SimpleNamespace(nbytes=s.x[stage].nbytes // 2))  # wrong
         # right: expect(s.full[stage], s.x[stage])
         load_multicast(s.x[stage], g.X, (k, 0), s.full[stage])
+    for k in range(6, 8):                       # the other block arrives here until then
+        stage, phase = ring(k, 2)
+        wait(s.empty[stage], phase ^ 1)
 
 
 def consumer(g, s):

@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pknumba import Gemm, GemmAllReduce, GemmAllReduceConfig, World, gemm_all_reduce
+from pknumba import Gemm, GemmAllReduce, GemmAllReduceConfig, GemmConfig, World, gemm, gemm_all_reduce
 from pknumba.errors import HangError
-from pknumba.primitives import signal, store_async_wait
+from pknumba.primitives import i32, load_async, load_multicast, signal, store_async_wait
 from pknumba.runtime import driver
 from pknumba.templates import multiply
 
@@ -69,3 +69,30 @@ def test_a_new_world_works_after_a_hang():
 
     with World.local(2, executor="gpu", wait_limit_s=20) as world:
         assert all((C == 128).all() for C in world.run(main))
+
+
+class Unfed(Gemm):
+    """The first block announces its last stage of A and does not load it; the other block of its cluster goes on."""
+
+    @staticmethod
+    def loader(cfg, g, s, task):
+        for k in range(g.k_tiles):
+            stage = Gemm.ready(cfg, g, s, task, k)
+            if task.id > 0 or k < g.k_tiles - 1:
+                load_async(s.a[stage], g.A, (task.row, i32(k)), s.ab_full[stage], task.first)
+            load_multicast(s.b[stage], g.B, (task.col, i32(k)), s.ab_full[stage])
+
+
+def test_blocks_of_a_cluster_outlive_a_hang():
+    """Who gives up stays until the consumers of other blocks have run past it: the device is none the worse for it."""
+    A, B = (np.ones(shape, ml_dtypes.bfloat16) for shape in ((256, 1024), (1024, 512)))
+    for _ in range(3):
+        with World.local(1, executor="gpu", wait_limit_s=1) as world:
+            operands = world.asarray(A), world.asarray(B)
+            with pytest.raises(HangError, match=r"Unfed: rank 0 block \d+ \w+ at gemm.py:\d+ waits for semaphore \w+\["):
+                multiply(Unfed, world, *operands, out=None, config=GemmConfig(cluster=2, tile_n=128), stream=None)
+                world.synchronize()
+        with World.local(1, executor="gpu") as world:
+            C = gemm(world, world.asarray(A), world.asarray(B), config=GemmConfig(cluster=2, tile_n=128))
+            world.synchronize()
+            assert (to_numpy(C) == 1024).all()

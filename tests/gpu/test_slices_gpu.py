@@ -14,7 +14,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not AVAILABLE, reason=WHY or "
 SLICES = [dict(tile_n=128, stages=6, slices=8), dict(tile_m=64, tile_n=128, stages=8, consumers=1, slices=32, b_transposed=False),
           dict(tile_n=256, stages=4, c_stages=1, slices=4, dtype="float16"), dict(tile_m=64, tile_n=64, stages=12, consumers=1, slices=2),
           dict(tile_m=64, tile_n=128, stages=8, c_stages=1, consumers=1, slices=16, direct=True, ahead=8),
-          dict(tile_n=128, stages=6, slices=8, cluster=2, direct=True, ahead=6)]
+          dict(tile_n=128, stages=6, slices=8, cluster=2, direct=True, ahead=6),
+          dict(tile_n=256, stages=4, c_stages=1, slices=16, cluster=2, direct=True)]
 
 
 @pytest.fixture

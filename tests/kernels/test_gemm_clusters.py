@@ -9,6 +9,7 @@ from pknumba import World, gemm
 from pknumba.config import AllGatherGemmConfig, GemmAllReduceConfig, GemmConfig, GemmReduceScatterConfig
 from pknumba.errors import ConfigError, ContractError, ProtocolError, RaceError
 from pknumba.kernels import Gemm
+from pknumba.templates import LCS
 from pknumba.tiles import Semaphore
 
 from . import harness, mutation
@@ -52,6 +53,32 @@ def test_a_stage_given_back_to_one_block():
     for n in range(TRIES):
         with pytest.raises((RaceError, ProtocolError), match="rows"):
             harness.run(OwnBlockOnly, cluster(n), 1, 96, 96, 100, **harness.schedule(n))
+
+
+class LeavesAtOnce(Gemm):
+    """Does not wait for what the other block of the cluster gives back last."""
+
+    @staticmethod
+    def emptied(cfg, g, s, step):
+        pass
+
+
+def test_a_block_that_leaves_before_its_mate_is_done():
+    for n in range(TRIES):
+        with pytest.raises(ProtocolError, match="consumer.* may arrive, at gemm.py:.*, when the block has left"):
+            harness.run(LeavesAtOnce, cluster(n), 1, 96, 96, 100, **harness.schedule(n))
+
+
+class Unaware(LCS):
+    """A kernel whose author knew of no clusters."""
+
+    config = GemmConfig
+    shared, loader, consumer, storer = map(staticmethod, (Gemm.shared, Gemm.loader, Gemm.consumer, Gemm.storer))
+
+
+def test_a_kernel_that_does_not_say_when_it_is_empty():
+    with pytest.raises(ContractError, match=r"Unaware: cluster = 2, and no emptied\(cfg, g, s, step\)"):
+        Unaware.plan(GemmConfig(cluster=2))
 
 
 class Announced(Gemm):

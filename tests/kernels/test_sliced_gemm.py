@@ -77,7 +77,7 @@ def test_the_operator_chooses_the_kernel():
 @pytest.mark.parametrize("make, words", [
     (lambda: GemmConfig(slices=0), ("slices = 0", "power of two")),
     (lambda: GemmConfig(slices=2, ping_pong=True, tile_n=128), ("slices = 2 with ping_pong",)),
-    (lambda: GemmConfig(slices=16), ("slices = 16 of a tile 128 x 256", "64 registers")),
+    (lambda: GemmConfig(slices=2, tile_m=256, tile_n=192, stages=3), ("slices = 2 of a tile 256 x 192", "128 sums", "not for 192")),
     (lambda: GemmAllReduceConfig(slices=2), ("slices = 2", "Use GemmConfig"))])
 def test_refused_configurations(make, words):
     with pytest.raises(ConfigError) as found:

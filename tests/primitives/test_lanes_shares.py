@@ -19,12 +19,13 @@ SUMS, LEFT = TensorType("sums", "float32", CONSUMER), CountersType("left", 0, CO
 
 @pytest.fixture(autouse=True)
 def logic(words, monkeypatch):  # noqa: F811
-    """The machine learns logic: lop3's last operand is its table, bit 4 a + 2 b + c of which is the result for bits a, b, c."""
+    """The machine learns to add and logic: lop3's last operand is its table, bit 4 a + 2 b + c of which is the result for bits a, b, c."""
     def lop3(m, match, args, registers, mask):
         a, b, c = (machine.bits(machine._value(registers, x)) for x in args[1:4])
         terms = [(a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c) for i in range(8) if int(args[4], 16) >> i & 1]
         machine._set(registers, args[0], np.bitwise_or.reduce(terms), mask)
-    table = [(r"lop3\.b32", lop3), (r"and\.b32", machine._binary(np.bitwise_and, machine.bits))]
+    table = [(r"lop3\.b32", lop3), (r"and\.b32", machine._binary(np.bitwise_and, machine.bits)),
+             (r"add\.f32", machine._binary(np.add, machine.floats))]
     monkeypatch.setattr(machine, "_TABLE", table + machine._TABLE)
 
 
