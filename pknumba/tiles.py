@@ -75,7 +75,8 @@ class Semaphore:
     """``n`` semaphores (mbarriers) on which every worker of role ``by`` arrives once a phase; the template derives how many.
 
     ``of`` says whose workers: those of the "block", or of every block of its "cluster", each of which then arrives at all of these
-    blocks at once.
+    blocks at once. Who waits for the latter waits for their last phase too before it ends (``LCS.emptied``): others may not arrive at a
+    block that has left.
     """
 
     n: int
