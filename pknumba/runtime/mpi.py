@@ -9,6 +9,7 @@ import pickle
 import struct
 import time
 from contextlib import nullcontext
+from functools import partial
 
 from .agree import ranks_text, same_call
 from .peers import Peers
@@ -48,7 +49,7 @@ def open_link(comm, limit_s):
     comm = mpi.COMM_WORLD if comm is None else comm
     copy, request = comm.Idup()
     link = MpiLink(mpi, copy, limit_s, Peers(mpi, comm))
-    link._poll([request], lambda: f"the other ranks of its {comm.size} in World.mpi")
+    link._poll({None: request}, lambda: f"the other ranks of its {comm.size} in World.mpi")
     link.peers.comm = copy                  # not before: it did not exist
     node = copy.Split_type(mpi.COMM_TYPE_SHARED)
     link.sharing = tuple(node.group.Translate_ranks(list(range(node.size)), copy.group))
@@ -120,32 +121,42 @@ class MpiLink:
     def _round(self, others, sends, receives, tag, call):
         """Send `sends[r]` to r and receive `receives[r]` bytes from r, for those r that have an entry."""
         buffers = {r: bytearray(receives[r]) for r in others if r in receives}
-        waiting = {r: self.comm.Irecv([buffer, self.mpi.BYTE], r, tag) for r, buffer in buffers.items()}
-        sending = [self.comm.Isend([sends[r], self.mpi.BYTE], r, tag) for r in others if r in sends]
-        self._poll(list(waiting.values()), lambda: self._missing(waiting, call), list(waiting))
+        byte, comm = self.mpi.BYTE, self.comm
+        waiting = {r: self._ask(r, partial(comm.Irecv, [buffer, byte], r, tag)) for r, buffer in buffers.items()}
+        sending = {r: self._ask(r, partial(comm.Isend, [sends[r], byte], r, tag)) for r in others if r in sends}
+        self._poll(waiting, lambda: self._missing(waiting, call), receiving=True)
         self._poll(sending, lambda: f"its message to be read in {call}")
         return buffers
 
+    def _ask(self, rank, question):
+        """What MPI answers. WorldError where it says that a process is gone, which it does if told to go on without (ULFM)."""
+        try:
+            return question()
+        except self.mpi.Exception as why:
+            gone = "a rank" if rank is None else self.say([rank])
+            raise WorldError(f"World: {gone} is gone: {why}. A world whose rank failed is broken. Look at that rank's own error, and start "
+                             "again.", **({} if rank is None else {"failed_rank": self.members[rank]})) from None
+
     def _missing(self, waiting, call):
-        missing = [r for r, request in waiting.items() if not request.Test()]
+        missing = [r for r, request in waiting.items() if not self._ask(r, request.Test)]
         for r in missing:
             waiting[r].Cancel()
         return f"{self.say(missing) if missing else 'its turn'} in {call}"
 
-    def _poll(self, requests, why, sources=()):
-        """Wait for all requests, from those ranks. HangError past the limit; WorldError when one of the ranks has failed or died."""
+    def _poll(self, pending, why, receiving=False):
+        """Wait for all requests, {rank: request}. HangError past the limit; WorldError when a rank has failed or died, or, if this one
+        receives, when one for whom it waits has left."""
         start, spins = time.monotonic(), 0
-        pending = dict(enumerate(requests))
         while pending:
-            pending = {i: request for i, request in pending.items() if not request.Test()}
+            pending = {r: request for r, request in pending.items() if not self._ask(r, request.Test)}
             spins += 1
             if pending and spins > 200:
                 time.sleep(min(2e-3, 1e-6 * spins))
                 if self.heap:
                     self.heap.check()
                 if self.peers.troubled():
-                    pending = {i: request for i, request in pending.items() if not request.Test()}
-                    self.peers.check([self.members[sources[i]] for i in pending] if sources else (), bool(self.limit_s))
+                    pending = {r: request for r, request in pending.items() if not self._ask(r, request.Test)}
+                    self.peers.check([self.members[r] for r in pending] if receiving else (), bool(self.limit_s))
                 if self.limit_s and time.monotonic() - start > self.limit_s:
                     report = f"rank {self.rank} has waited {self.limit_s:g} s for {why()}"
                     raise HangError(f"World: {report}. All ranks of a world make its collective calls. Look at what the missing "

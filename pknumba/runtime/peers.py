@@ -87,13 +87,21 @@ class Peers:
     def listen(self):
         """Take in what other ranks have said."""
         status = self.mpi.Status()
-        while self.comm is not None and self.size > 1 and self.comm.Iprobe(self.mpi.ANY_SOURCE, _TAG, status):
+        while self._probed(status):
             data = bytearray(status.Get_count(self.mpi.BYTE))
             self.comm.Recv([data, self.mpi.BYTE], status.Get_source(), _TAG)
             kind, _, text = data.decode(errors="replace").partition(" ")
             self.over.add(status.Get_source())
             if kind != _FOLLOWS and self.words.get(status.Get_source(), ("",))[0] != _FAILED:
                 self.words[status.Get_source()] = kind, text
+
+    def _probed(self, status):
+        """Whether there is a message to take in. None comes any more once MPI has found a process gone: it says so of every request, by
+        which those who wait for that process are told."""
+        try:
+            return self.comm is not None and self.size > 1 and self.comm.Iprobe(self.mpi.ANY_SOURCE, _TAG, status)
+        except self.mpi.Exception:
+            return False
 
     def troubled(self):
         """Whether anything has been said; cheap."""

@@ -136,10 +136,29 @@ def killed():
     world = World.mpi(executor="interpreter", host_limit_s=3)
     all_reduce(world, X)
     world.barrier()
-    if world.here[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
+    gone(world)
     expect(world, errors.PknumbaError, lambda: all_reduce(world, X))
     leave(world, world.layout.groups[0])
+
+
+def killed_in_a_barrier():
+    """The same, while those who live wait in a barrier."""
+    world = World.mpi(executor="interpreter", host_limit_s=8)
+    world.barrier()
+    gone(world, seconds=0.5)
+    expect(world, errors.WorldError, world.barrier)
+    leave(world, world.layout.groups[0])
+
+
+def gone(world, seconds=0.0):
+    """The processes of the second node end, so long after all of the first have come here: what these were sent before has arrived."""
+    living = world.layout.groups[0]
+    if world.rank in living:
+        Path(os.environ["HOSTS"], f"here-{world.rank}").touch()
+        return
+    written(f"here-{rank}" for rank in living)
+    time.sleep(seconds)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

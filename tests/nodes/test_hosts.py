@@ -51,7 +51,8 @@ def test_nodes_that_call_differently(hosts, tmp_path):
 
 
 #: Fault -> (ranks that live, options of mpirun).
-FAULTS = {"another_operator": (ALL, ()), "frozen": (ALPHA, ()), "unplugged": (ALL, ()), "killed": (ALPHA, ("--with-ft", "ulfm"))}
+FAULTS = {"another_operator": (ALL, ()), "frozen": (ALPHA, ()), "unplugged": (ALL, ()), "killed": (ALPHA, ("--with-ft", "ulfm")),
+          "killed_in_a_barrier": (ALPHA, ("--with-ft", "ulfm"))}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
