@@ -59,9 +59,7 @@ class Block:
 
     def check_left(self):
         """ProtocolError if a block of its cluster may arrive here when it has left."""
-        clock = self.tasks[0].clock
-        for task in self.tasks[1:]:
-            clock = join(clock, task.clock)
+        clock = _joined(self.tasks)
         for ring in self.rings:
             for semaphore in ring.used():
                 semaphore.check_left(clock)
@@ -218,11 +216,17 @@ class Launch:
                     additions.prune(stream)
 
 
-def _end_of(tasks):
-    """The clock after the last role and copy of a cluster. ProtocolError if a load was still in flight when the roles ended."""
-    clock = tasks[0].clock
+def _joined(tasks):
+    """The clock of them all."""
+    clock = tasks[0].clock.copy()
     for task in tasks[1:]:
         clock = join(clock, task.clock)
+    return clock
+
+
+def _end_of(tasks):
+    """The clock after the last role and copy of a cluster. ProtocolError if a load was still in flight when the roles ended."""
+    clock = _joined(tasks)
     for task in tasks:
         for component, epoch in task.slots:
             if not covers(clock, component, epoch):
