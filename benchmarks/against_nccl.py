@@ -46,9 +46,9 @@ def configurations(world, op, shape, comm_sms, tiles):
     """{name: configuration} of an operator: so many communicating SMs each, where it may have some; ``tiles`` of SMs that do both; None:
     what a call chooses."""
     m, n, k = shape
-    known, configs = op.make_config({}, None), {}
-    if hasattr(known, "comm_sms"):
-        configs = {f"{c} comm SMs": op.make_config(vars(best(m, n, k, world.num_sms - c, GemmConfig(), plain=True)), c) for c in comm_sms}
+    known = op.make_config({}, None)
+    some = comm_sms if hasattr(known, "comm_sms") else ()
+    configs = {f"{c} comm SMs": op.make_config(vars(best(m, n, k, world.num_sms - c, GemmConfig(), plain=True)), c) for c in some}
     configs |= {name: op.make_config(tile, None) for name, tile in tiles.items() if all(hasattr(known, field) for field in tile)}
     return {**configs, "chosen": None}
 

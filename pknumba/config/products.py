@@ -78,6 +78,11 @@ class GemmConfig(Config):
         return self.tile_m // self.parts
 
     @property
+    def sums(self):
+        """Registers that each thread of a consumer has for sums."""
+        return self.part_m * self.tile_n // 128
+
+    @property
     def sharers(self):
         """Blocks that sum and store a share of a tile whose depth is split."""
         return next(n for n in (16, 8, 4, 2, 1) if n <= self.slices and self.tile_n % (16 * n) == 0)
@@ -165,8 +170,8 @@ class GemmConfig(Config):
              f"{' or '.join(map(str, self.clusters))}."),
             (self.group_m % max(self.cluster, 1) == 0, f"group_m = {self.group_m} in clusters of {self.cluster}. Its tile rows are "
              "walked together. Use a multiple."),
-            (self.part_m * self.tile_n // 128 <= {1: 128, 2: 192, 3: 96}[self.consumers], f"tile {self.tile_m} x {self.tile_n} takes "
-             f"{self.part_m * self.tile_n // 128} registers of sums in each thread of {self.consumers} consumers. Use a smaller tile."),
+            (self.sums <= {1: 128, 2: 192, 3: 96}[self.consumers], f"tile {self.tile_m} x {self.tile_n} takes {self.sums} "
+             f"registers of sums in each thread of {self.consumers} consumers. Use a smaller tile."),
         ]
         insist(self, [*rules, *self._slice_rules()])
         if self.shared_bytes > SHARED_LIMIT:
@@ -177,10 +182,10 @@ class GemmConfig(Config):
         rules = [(self.slices >= 1 and self.slices & self.slices - 1 == 0, f"slices = {self.slices}. Tiles are added up in a circle. Use a "
                   "power of two.")]
         if self.slices > 1:
-            sums, most = self.part_m * self.tile_n // 128, {1: 128, 2: 128, 3: 64}[self.consumers] // (2 if self.slices > 16 else 1)
+            most = {1: 128, 2: 128, 3: 64}[self.consumers] // (2 if self.slices > 16 else 1)
             rules += [
-                (sums <= most, f"slices = {self.slices} of a tile {self.tile_m} x {self.tile_n}. Threads of {self.consumers} consumers "
-                 f"that add up so many have registers for {most} sums each, not for {sums}. Use a smaller tile."),
+                (self.sums <= most, f"slices = {self.slices} of a tile {self.tile_m} x {self.tile_n}. Threads of {self.consumers} "
+                 f"consumers that add up so many have registers for {most} sums each, not for {self.sums}. Use a smaller tile."),
                 (len(self.clusters) > 1, f"slices = {self.slices}. Blocks of this family share no tile. Use GemmConfig."),
                 (not self.ping_pong, f"slices = {self.slices} with ping_pong. Consumers of a tile that is shared work together. Use "
                  "ping_pong = False."),

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 
 from .agree import ranks_text, same_call
-from .peers import Peers
+from .peers import Peers, lost
 from ..errors import HangError, UnsupportedError, WorldError
 
 __all__ = ["library", "MpiLink", "node_rank", "open_link"]
@@ -133,9 +133,9 @@ class MpiLink:
         try:
             return question()
         except self.mpi.Exception as why:
-            gone = "a rank" if rank is None else self.say([rank])
-            raise WorldError(f"World: {gone} is gone: {why}. A world whose rank failed is broken. Look at that rank's own error, and start "
-                             "again.", **({} if rank is None else {"failed_rank": self.members[rank]})) from None
+            if rank is None:
+                raise lost("a rank is gone", why, None) from None
+            raise lost(f"{self.say([rank])} is gone", why, self.members[rank]) from None
 
     def _missing(self, waiting, call):
         missing = [r for r, request in waiting.items() if not self._ask(r, request.Test)]

@@ -15,7 +15,7 @@ import weakref
 
 from ..errors import WorldError
 
-__all__ = ["Peers", "follows"]
+__all__ = ["Peers", "lost", "follows"]
 
 #: Tag of a rank's last words, above those of the exchanges (``mpi``), and their bytes at most.
 _TAG, _BYTES = 32000, 2048
@@ -117,8 +117,7 @@ class Peers:
         for rank, (kind, text) in sorted(self.words.items()):
             if kind == _LEFT and rank not in missing or patient and kind == _FAILED and " has waited " in text:
                 continue
-            raise WorldError(f"World: rank {rank} {'failed' if kind == _FAILED else 'is gone'}: {text}. A world whose rank failed is "
-                             "broken. Look at that rank's own error, and start again.", failed_rank=rank)
+            raise lost(f"rank {rank} {'failed' if kind == _FAILED else 'is gone'}", text, rank)
 
     def await_others(self, seconds):
         """Give the other ranks so long to say that they have failed too, each with an error of its own."""
@@ -142,6 +141,12 @@ class Peers:
             self._wake()
             self._watch.join()
             self._watch = None
+
+
+def lost(what, why, rank):
+    """The WorldError of whoever waits for a rank that is gone; ``rank`` None: MPI does not say which."""
+    return WorldError(f"World: {what}: {why}. A world whose rank failed is broken. Look at that rank's own error, and start again.",
+                      failed_rank=rank)
 
 
 def follows(error):
